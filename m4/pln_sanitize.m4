@@ -22,7 +22,10 @@ AC_DEFUN([PLN_SANITIZE], [
       SANITIZE_PRELOAD=`$CC -print-file-name=$pln_name`
       AS_CASE([$SANITIZE_PRELOAD], [/*], [break])
     done
-    AS_CASE([$SANITIZE_PRELOAD], [/*], [], [AC_MSG_ERROR([$CC has no shared $pln_sanitize run-time library])])
+    AC_MSG_CHECKING([whether $LUAJIT runs under $SANITIZE_PRELOAD])
+    AS_IF([test "`LD_PRELOAD=$SANITIZE_PRELOAD $LUAJIT -e 'io.write "yes"' 2>&1`" = yes], [AC_MSG_RESULT([yes])],
+      [AC_MSG_RESULT([no])
+       AC_MSG_ERROR([no shared $pln_sanitize run-time library of $CC that $LUAJIT runs under; gcc has one])])
   ])
   AC_SUBST([SANITIZE_PRELOAD])
 ])
