@@ -39,6 +39,7 @@ typedef struct pln_Call {
   uint8_t nout, nin;
   uint8_t ndim;            /* of the iteration space, at least 1 */
   uint32_t place;          /* Lua line of the op, 0 unknown */
+  uint64_t number;         /* of the launch, set by the engine */
   int64_t numel;           /* of the iteration space; 0 is never launched */
   int64_t size[PLN_MAX_DIMS];
   double f[PLN_MAX_PARAMS];

@@ -38,6 +38,7 @@ typedef struct pln_ResetEntry { /* runs of resets at one place and depth, for me
 } pln_ResetEntry;
 
 #define PLN_RESET_LOG 4096
+#define PLN_TOMBSTONES 1024
 
 /* What is remembered of an engine beyond its close. */
 typedef struct pln_EngineRecord {
@@ -77,7 +78,7 @@ typedef struct pln_StreamError { /* C11: the first error that only data could te
   int input;
   uint32_t place;
   int64_t position, value, lo, hi;
-  uint64_t call;                 /* number of the call, so that a later one never replaces it */
+  uint64_t call;                 /* number of the call: a later one never replaces it */
 } pln_StreamError;
 
 typedef struct pln_EngineOptions {
@@ -118,7 +119,9 @@ typedef struct pln_Engine {
   struct pln_Capture *capture;
   pln_StreamError error;
   uint64_t error_lock;         /* spin lock of pln_call_fault */
-  uint64_t reported_epoch;     /* first-overflow report given for this epoch */
+  bool overflow_reported;      /* first-overflow report given in this epoch */
+  struct { pln_Tensor *t; uint64_t serial; } tombs[PLN_TOMBSTONES]; /* ring */
+  uint32_t tomb;
 } pln_Engine;
 
 /* A new engine; options are copied. */
@@ -136,9 +139,14 @@ pln_Status pln_engine_pin(pln_Engine *e, pln_Tensor *t);
 /* PLN_EPIN when the block has no pin. */
 pln_Status pln_engine_unpin(pln_Engine *e, pln_Tensor *t);
 pln_Status pln_engine_poison(pln_Engine *e, const pln_Poison *poison);
+/* Remembers a header freed by hand, so that its slot is reused only after many more such frees and a later use can say where. */
+void pln_engine_tombstone(pln_Engine *e, pln_Tensor *t);
 /* Pins the storage for the tape or a capture, whatever its home. */
 void pln_storage_pin(pln_Storage *s);
 void pln_storage_unpin(pln_Storage *s);
+
+/* For the device's guard check: byte `position` of the red zone of the block made at `place` was overwritten. */
+void pln_engine_guard_fault(pln_Engine *e, uint32_t place, int64_t position);
 
 /* Values between host and tensor; `host` is row-major, of the tensor's dtype. Write: copied before it returns. */
 pln_Status pln_tensor_write(pln_Tensor *t, const void *host);
