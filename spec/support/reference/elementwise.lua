@@ -276,7 +276,9 @@ comparison_op("ge", function(x, y) return x >= y end)
 
 local function logical_op(name, fn)
   ops[name] = function(a, b)
-    return binary(name, a, b, "bool", "bool", function(x, y) return fn(x ~= 0, y ~= 0) and 1 or 0 end)
+    return binary(name, a, b, "bool", "bool", function(x, y)
+      return fn(x ~= 0, y ~= 0) and 1 or 0
+    end)
   end
 end
 

@@ -24,7 +24,9 @@ end
 -- coordinate at dim d is replaced by the index there.
 local function pointed(op, shape, d, index)
   need_index(op, index)
-  if #index.shape ~= #shape then array.fail(op, "index has %d dims, not %d", #index.shape, #shape) end
+  if #index.shape ~= #shape then
+    array.fail(op, "index has %d dims, not %d", #index.shape, #shape)
+  end
   for i = 1, #shape do
     if i ~= d and index.shape[i] > shape[i] then
       array.fail(op, "index is longer than %d at dim %d", shape[i], i)
@@ -50,7 +52,9 @@ function ops.scatter_add(x, dim, index, src)
   if x.dtype ~= src.dtype then array.fail(op, "dtypes %s and %s", x.dtype, src.dtype) end
   if #src.shape ~= #index.shape then array.fail(op, "src has %d dims", #src.shape) end
   for d = 1, #index.shape do
-    if index.shape[d] > src.shape[d] then array.fail(op, "index is longer than src at dim %d", d) end
+    if index.shape[d] > src.shape[d] then
+      array.fail(op, "index is longer than src at dim %d", d)
+    end
   end
   local at = pointed(op, x.shape, array.dim(op, dim, #x.shape), index)
   local from = array.offsets(index.shape, array.strides(src.shape))
@@ -65,7 +69,8 @@ function ops.index_select(x, dim, index)
   need_index(op, index)
   if #index.shape > 1 then array.fail(op, "index has %d dims, not 1", #index.shape) end
   local d = array.dim(op, dim, #x.shape)
-  local shape, strides, n = array.copy_list(x.shape), array.strides(x.shape), array.numel(index.shape)
+  local shape, strides = array.copy_list(x.shape), array.strides(x.shape)
+  local n = array.numel(index.shape)
   local size, step = shape[d] or 1, strides[d] or 1
   if #shape > 0 then shape[d], strides[d] = n, 0 end
   local out, offsets = array.new(shape, x.dtype), array.offsets(shape, strides)

@@ -25,7 +25,8 @@ end
 -- Calls fn(values, count) for each lane; values are loaded as dtype's arithmetic wants them.
 local function fold(op, x, dims, keepdim, dtype, fn)
   local starts, steps, shape = lanes(x, array.dim_set(op, dims, #x.shape), keepdim)
-  local out, load, store, values = array.new(shape, dtype), array.load(dtype), array.store(dtype), {}
+  local out, load, store = array.new(shape, dtype), array.load(dtype), array.store(dtype)
+  local values = {}
   for i = 1, #starts do
     for j = 1, #steps do values[j] = load(x[starts[i] + steps[j] + 1]) end
     out[i] = store(fn(values, #steps))
@@ -36,8 +37,8 @@ end
 -- Calls fn(values, count, put) for each lane; put(j, v) sets the result's j-th value.
 local function map_lanes(x, set, dtype, fn)
   local starts, steps = lanes(x, set)
-  local out, load, store, values = array.new(x.shape, dtype), array.load(dtype), array.store(dtype), {}
-  local start
+  local out, load, store = array.new(x.shape, dtype), array.load(dtype), array.store(dtype)
+  local values, start = {}, nil
   local function put(j, v) out[start + steps[j] + 1] = store(v) end
   for i = 1, #starts do
     start = starts[i]

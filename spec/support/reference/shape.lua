@@ -103,7 +103,9 @@ function ops.narrow(x, dim, start, length)
   local d = array.dim("narrow", dim, #x.shape)
   local shape, strides = array.copy_list(x.shape), array.strides(x.shape)
   -- An empty piece may start just behind the last element.
-  if not (length == 0 and start == shape[d] + 1) then start = index_in("narrow", start, shape[d]) end
+  if not (length == 0 and start == shape[d] + 1) then
+    start = index_in("narrow", start, shape[d])
+  end
   if length < 0 or start - 1 + length > shape[d] then
     array.fail("narrow", "%d from %d is outside 1..%d", length, start, shape[d])
   end
@@ -124,7 +126,6 @@ end
 function ops.flip(x, dims)
   local set, offset = array.dim_set("flip", dims, #x.shape), 0
   local strides = array.strides(x.shape)
-  if array.numel(x.shape) == 0 then return ops.contiguous(x) end
   for d in pairs(set) do
     if x.shape[d] then
       offset = offset + (x.shape[d] - 1) * strides[d]
@@ -294,9 +295,8 @@ function ops.linspace(a, b, n, opts)
   local out = array.new({ n }, dtype)
   for i = 1, n do
     -- From the nearer end, so that both ends are exact.
-    local v = a
-    if i - 1 < n / 2 then v = n > 1 and a + (b - a) / (n - 1) * (i - 1) or a
-    else v = b - (b - a) / (n - 1) * (n - i) end
+    local v = i == 1 and a or a + (b - a) / (n - 1) * (i - 1)
+    if i - 1 >= n / 2 then v = b - (b - a) / (n - 1) * (n - i) end
     out[i] = array.convert(v, "f64", dtype)
   end
   return out
