@@ -23,7 +23,7 @@ AC_DEFUN([PLN_SANITIZE], [
       AS_CASE([$SANITIZE_PRELOAD], [/*], [break])
     done
     AC_MSG_CHECKING([whether $LUAJIT runs under $SANITIZE_PRELOAD])
-    AS_IF([test "`LD_PRELOAD=$SANITIZE_PRELOAD $LUAJIT -e 'io.write "yes"' 2>&1`" = yes], [AC_MSG_RESULT([yes])],
+    AS_IF([test "`ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=$SANITIZE_PRELOAD $LUAJIT -e 'io.write "yes"' 2>&1`" = yes], [AC_MSG_RESULT([yes])],
       [AC_MSG_RESULT([no])
        AC_MSG_ERROR([no shared $pln_sanitize run-time library of $CC that $LUAJIT runs under; gcc has one])])
   ])
