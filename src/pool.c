@@ -94,25 +94,40 @@ void pln_pool_free(pln_Pool *p, pln_Object *o) {
   o->serial = 0;
   o->kept = 0;
   if (o->slot >= p->top) return;
-  o->next = p->free;
-  p->free = o;
+  pln_Object **list = o->slot < p->floor ? &p->below : &p->free;
+  o->next = *list;
+  *list = o;
 }
 
 pln_PoolMark pln_pool_mark(pln_Pool *p) {
-  pln_PoolMark mark = {p->top, p->free};
-  p->free = NULL;
+  pln_PoolMark mark = {p->top, p->floor, p->free, p->below};
+  p->floor = p->top;
+  p->free = p->below = NULL;
   return mark;
 }
 
-void pln_pool_rewind(pln_Pool *p, pln_PoolMark mark) {
-  p->top = mark.top;
-  p->free = mark.free;
-  uint32_t slab = mark.top / SLAB_OBJECTS, at = mark.top % SLAB_OBJECTS;
+void pln_pool_rewind(pln_Pool *p, const pln_PoolMark *mark) {
+  p->top = mark->top;
+  p->free = NULL;
+  uint32_t slab = mark->top / SLAB_OBJECTS, at = mark->top % SLAB_OBJECTS;
   if (slab < p->nslab) {
     p->bump = slab_of(p->slab, slab) + at * p->object;
     p->bump_end = slab_of(p->slab, slab) + SLAB_OBJECTS * p->object;
   } else {
     p->bump = p->bump_end = NULL;
+  }
+}
+
+void pln_pool_unmark(pln_Pool *p, const pln_PoolMark *mark) {
+  pln_pool_rewind(p, mark);
+  pln_Object *o = p->below;
+  p->floor = mark->floor;
+  p->free = mark->free;
+  p->below = mark->below;
+  while (o) { /* freed meanwhile: to the list where it belongs now */
+    pln_Object *next = o->next;
+    pln_pool_free(p, o);
+    o = next;
   }
 }
 

@@ -5,8 +5,9 @@
 **
 ** Objects are handed out by bumping an index; `pln_pool_rewind` takes back in O(1) all that were made after
 ** a mark, except those with `kept` set (survivors of a reset), which later bumps skip. Objects freed one
-** by one go to a list that is used first. A mark sets that list aside (pln_pool_mark), the rewind brings it back.
-** A kept object beyond `top` never goes to the list: the bump will come to it.
+** by one go to a list that is used first. Marks nest: a mark sets the list aside until it is dropped, and what was
+** made before the mark and is freed after it waits on a list of its own, so that nothing made after a mark
+** ever sits in a slot below it. A kept object beyond `top` never goes to a list: the bump will come to it.
 */
 #ifndef PLN_POOL_H
 #define PLN_POOL_H
@@ -37,13 +38,15 @@ typedef struct pln_Pool {
   uint32_t nslab, capslab;
   uint32_t top;       /* slots [0, top) were handed out since the pool was made or rewound */
   char *bump, *bump_end; /* next slot and end of its slab */
-  pln_Object *free;
+  uint32_t floor;     /* top at the last mark */
+  pln_Object *free;   /* freed slots from `floor` on, */
+  pln_Object *below;  /* and those below it */
   uint64_t *serials;  /* the runtime's counter */
 } pln_Pool;
 
 typedef struct pln_PoolMark {
-  uint32_t top;
-  pln_Object *free;
+  uint32_t top, floor;
+  pln_Object *free, *below;
 } pln_PoolMark;
 
 void pln_pool_init(pln_Pool *p, pln_Slabs *slabs, uint64_t *serials);
@@ -53,7 +56,10 @@ void pln_pool_close(pln_Pool *p);
 pln_Object *pln_pool_grow(pln_Pool *p);
 void pln_pool_free(pln_Pool *p, pln_Object *o);
 pln_PoolMark pln_pool_mark(pln_Pool *p);
-void pln_pool_rewind(pln_Pool *p, pln_PoolMark mark);
+/* Back to the last mark, which stays. */
+void pln_pool_rewind(pln_Pool *p, const pln_PoolMark *mark);
+/* Back to the last mark, and to the time before it. */
+void pln_pool_unmark(pln_Pool *p, const pln_PoolMark *mark);
 /* The object in a slot below `top`. */
 pln_Object *pln_pool_at(const pln_Pool *p, uint32_t slot);
 

@@ -8,6 +8,7 @@
 #ifndef PLN_STORAGE_H
 #define PLN_STORAGE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "pool.h"
@@ -31,14 +32,16 @@ typedef struct pln_Storage {
   uint32_t pins;           /* C3: manual pins and those of the tape */
   uint32_t captures;       /* captures that hold it (C6) */
   uint32_t refs;           /* headers alive; at 0 the block is freed as soon as it is not pinned */
-  uint16_t depth;          /* scope that it belongs to, 0 outermost */
+  uint8_t depth;           /* scope that it belongs to, 0 outermost */
   uint8_t state, home;
-  uint8_t overflow;        /* arena lifetime, memory from the device's pool */
-  uint8_t survivor;        /* on its level's list of blocks that outlived a reset */
+  bool overflow : 1;       /* arena lifetime, memory from the device's pool */
+  bool survivor : 1;       /* it or a header of it is kept (pool.h): on its level's held list until the next reset */
+  bool guarded : 1;        /* what follows the asked bytes is a red zone */
+  uint16_t guard;          /* and was filled with this word */
   uint16_t version_op;     /* the op that wrote last (pln_OpId) */
   uint32_t place;          /* Lua line that made it, 0 unknown */
-  /* links of the arena: neighbours by address, and one of: the bin of free blocks; the level's list of
-  ** pinned blocks and survivors; of overflow blocks */
+  /* links of the arena: neighbours by address; the bin of free blocks, or the level's list of overflow blocks or of
+  ** blocks without bytes; the level's list of held blocks and survivors */
   struct pln_Storage *before, *after;
   struct pln_Storage *prev, *next;
   struct pln_Storage *pin_prev, *pin_next;
