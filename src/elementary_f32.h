@@ -37,14 +37,14 @@ PLN_FN float pls_exp_normal_f32(float x) {
   return (1.0f + pls_exp_poly_f32(s)) * pls_exp2i_f32(s.n);
 }
 
-/* e^x as high + low. The bounds round to 0 and to inf by themselves; scaling in two steps rounds a
- * subnormal once. */
+/* e^x as high + low. e^-104 rounds to 0 and e^104 to inf by themselves, so that one comparison is
+ * enough to bound x; scaling in two steps rounds a subnormal once. */
 typedef struct { float high, low; } pln_PairF32;
 
 PLN_FN pln_PairF32 pls_exp_pair_f32(float x) {
-  x = x < -104.0f ? -104.0f : x;
-  x = x > 89.0f ? 89.0f : x;
-  pln_ReducedF32 s = pls_exp_reduce_f32(x);
+  float size = pls_fabs_f32(x);
+  size = size > 104.0f ? 104.0f : size;
+  pln_ReducedF32 s = pls_exp_reduce_f32(pls_with_sign_f32(size, x));
   float t = pls_exp_poly_f32(s), y = 1.0f + t;
   int32_t half = s.n >> 1;
   float a = pls_exp2i_f32(half), b = pls_exp2i_f32(s.n - half);
@@ -148,6 +148,12 @@ PLN_FN float pls_erf_f32(float x) {
   return pls_with_sign_f32(a < 1.0f ? small : large, x);
 }
 
+/* One of two constants by a mask of ones or zeros, which costs vector units less than a blend. */
+PLN_FN double pls_choose_f64(uint64_t mask, double set, double clear) {
+  uint64_t bits = pls_bits_f64(clear);
+  return pls_from_bits_f64(bits ^ (mask & (bits ^ pls_bits_f64(set))));
+}
+
 /* |x| = (4 j + quarter) pi/2 + r + low for every finite x. Above 2^75 the integer x / 2^52 and
  * 2^52 2/pi modulo 4 stand for x and 2/pi (to 159 bits): the product modulo 4 is the same. */
 typedef struct { float r, low; uint32_t quarter; } pln_AngleF32;
@@ -155,12 +161,13 @@ typedef struct { float r, low; uint32_t quarter; } pln_AngleF32;
 PLN_FN pln_AngleF32 pls_angle_reduce_f32(float x) {
   pln_AngleF32 s;
   double a = (double)pls_fabs_f32(x);
-  int huge = a >= 0x1p+75;
-  double y = huge ? a * 0x1p-52 : a;
-  double c1 = huge ? 0x1.529fc2757d1f5p+0 : 0x1.45f306dc9c883p-1;
-  double c2 = huge ? 0x1.a6ee06db14acdp-55 : -0x1.6b01ec5417056p-55;
-  double c3 = huge ? -0x1.8778df7c035d4p-109 : -0x1.6447e493ad4cep-109;
-  double turns = pls_fma_f64(y, c1, -4.0 * pls_round_f64(y * c1 * 0.25));
+  uint64_t huge = a >= 0x1p+75 ? ~(uint64_t)0 : 0;
+  double y = a * pls_choose_f64(huge, 0x1p-52, 1.0);
+  double c1 = pls_choose_f64(huge, 0x1.529fc2757d1f5p+0, 0x1.45f306dc9c883p-1);
+  double c2 = pls_choose_f64(huge, 0x1.a6ee06db14acdp-55, -0x1.6b01ec5417056p-55);
+  double c3 = pls_choose_f64(huge, -0x1.8778df7c035d4p-109, -0x1.6447e493ad4cep-109);
+  double fours = (y * c1 + 0x1.8p+54) - 0x1.8p+54; /* the nearest multiple of 4, or one close by */
+  double turns = pls_fma_f64(y, c1, -fours);
   double z = pls_fma_f64(y, c2, turns) + 0x1.8p+52;
   double rest = pls_fma_f64(y, c3, pls_fma_f64(y, c2, turns - (z - 0x1.8p+52)));
   double angle = rest * 0x1.921fb54442d18p+0;

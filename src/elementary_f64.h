@@ -39,12 +39,12 @@ PLN_FN double pls_exp_poly_f64(double r, double lost) {
   return pls_fma_f64(r * r, q, pls_fma_f64(lost, r, lost));
 }
 
-/* e^(x + low). The bounds round to 0 and to inf by themselves; two steps of scaling round a
+/* e^(x + low). e^-746 rounds to 0 and e^746 to inf by themselves; two steps of scaling round a
  * subnormal once. Adding 2^11 keeps the halved exponent positive. */
 PLN_FN pln_PairF64 pls_exp_pair_f64(double x, double low) {
-  x = x < -746.0 ? -746.0 : x;
-  x = x > 710.0 ? 710.0 : x;
-  pln_ReducedF64 s = pls_exp_reduce_f64(x, low);
+  double size = pls_fabs_f64(x);
+  size = size > 746.0 ? 746.0 : size;
+  pln_ReducedF64 s = pls_exp_reduce_f64(pls_with_sign_f64(size, x), low);
   double t = s.r + pls_exp_poly_f64(s.r, s.lost), y = 1.0 + t;
   uint64_t i = pls_bits_f64(s.z) - pls_bits_f64(0x1.8p+52) + 2048, half = i >> 1;
   double a = pls_from_bits_f64((half - 1) << 52), b = pls_from_bits_f64((i - half - 1) << 52);
@@ -225,12 +225,13 @@ typedef struct { double r, low, z; } pln_AngleF64;
 PLN_FN pln_AngleF64 pls_angle_reduce_f64(double x) {
   pln_AngleF64 s;
   uint64_t u = pls_bits_f64(pls_fabs_f64(x)), e = u >> 52;
-  uint64_t g = e < 1023 + 60 ? 0 : (e - (1023 + 52)) >> 3;
+  uint64_t far = 0 - ((1023 + 59 - e) >> 63); /* all ones if |x| >= 2^60 */
+  uint64_t g = ((e - (1023 + 52)) >> 3) & far;
   double y = e == 2047 ? (double)NAN : pls_from_bits_f64(u - (g << 55));
   double c1 = pls_two_over_pi_f64(g), c2 = pls_two_over_pi_f64(g + 6) * 0x1p-48;
   double c3 = pls_two_over_pi_f64(g + 12) * 0x1p-96, c4 = pls_two_over_pi_f64(g + 18) * 0x1p-144;
   double p1 = y * c1, p2 = y * c2, p3 = y * c3;
-  double turns = p1 - 4.0 * pls_round_f64(p1 * 0.25);
+  double turns = p1 - ((p1 + 0x1.8p+54) - 0x1.8p+54); /* less a multiple of 4 */
   pln_PairF64 h = pls_two_sum_f64(turns, pls_fma_f64(y, c1, -p1)), l = h;
   h = pls_two_sum_f64(h.high, p2);
   l = pls_two_sum_f64(l.low, h.low);
