@@ -68,7 +68,8 @@ enum {
   PLN_HOOK_TAPE = 1,    /* gradients are recorded: some tensor of this engine requires grad */
   PLN_HOOK_CAPTURE = 2,
   PLN_HOOK_POISON = 4,
-  PLN_HOOK_PLACES = 8
+  PLN_HOOK_PLACES = 8,
+  PLN_HOOK_REPORT = 16     /* the first overflow of an epoch waits to be reported */
 };
 
 typedef struct pln_StreamError { /* C11: the first error that only data could tell; written by kernels */

@@ -131,6 +131,11 @@ pln_Status pln_tensor_new(pln_Engine *e, pln_Home home, pln_DType dtype, const p
     pln_pool_free(pool, &t->object);
     return status;
   }
+  if (PLN_UNLIKELY(s->overflow)) {
+    e->owned_since += s->bytes;
+    if (!e->overflow_reported) e->hooks |= PLN_HOOK_REPORT;
+    e->overflow_reported = true;
+  }
   header_init(t, e);
   t->data = s->data;
   t->numel = numel;

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT
+** binding.h -- what the files of the Lua module share.
+**
+** Three phases per C function: read the arguments (may throw, nothing is held), act (core calls only), push (results already have
+** their boxes, made before the act). Every error leaves through pll_raise.
+**
+** A tensor value is a full userdata of 32 bytes. It is checked by size and a magic word that is the key xor its own address, which
+** costs two API calls and cannot be fooled by other userdata; then serial and epoch tell whether the tensor that it stands for is
+** still alive. A Lua value is never reused for another tensor.
+*/
+#ifndef PLL_BINDING_H
+#define PLL_BINDING_H
+
+#include <lauxlib.h>
+#include <lua.h>
+
+#include "perilune.h"
+
+typedef struct pll_Handle {
+  uintptr_t magic;
+  pln_Tensor *t;     /* type-stable memory: readable even when stale */
+  uint64_t serial;
+  uint32_t place;    /* Lua line that made it */
+  uint16_t engine;   /* id of its record */
+  uint8_t depth;     /* scope */
+  uint8_t finalized; /* 1: has a finalizer and holds the runtime */
+} pll_Handle;
+
+typedef struct pll_EngineBox {
+  uintptr_t magic;
+  pln_Engine *e;     /* NULL once closed */
+  pln_Runtime *runtime;
+  uint16_t id;
+} pll_EngineBox;
+
+/* One per Lua state, a userdata in the registry; every C function of the module has it as upvalue 1. */
+typedef struct pll_State {
+  pln_Runtime *runtime;
+  const void *library; /* unused address, identifies the registry entry */
+} pll_State;
+
+#define PLL_KEY ((uintptr_t)0x9e3779b97f4a7c15u)
+#define PLL_ENGINE_KEY ((uintptr_t)0xc2b2ae3d27d4eb4fu)
+
+/* Upvalues of every function: the state, the metatable of tensors without a finalizer, the one with. Op functions have the row as fourth. */
+enum { PLL_UP_STATE = 1, PLL_UP_PLAIN, PLL_UP_FINAL, PLL_UP_OP };
+
+static inline pll_State *pll_state(lua_State *L) { return lua_touserdata(L, lua_upvalueindex(PLL_UP_STATE)); }
+
+/* The handle at a stack index, NULL if it is no tensor. */
+static inline pll_Handle *pll_handle(lua_State *L, int i) {
+  pll_Handle *h = lua_touserdata(L, i);
+  if (PLN_UNLIKELY(!h) || PLN_UNLIKELY(lua_objlen(L, i) != sizeof *h) ||
+      PLN_UNLIKELY(h->magic != (PLL_KEY ^ (uintptr_t)h)))
+    return NULL;
+  return h;
+}
+
+static inline bool pll_alive(const pll_Handle *h) {
+  return PLN_LIKELY(h->t->object.serial == h->serial) && PLN_LIKELY(h->t->epoch == *h->t->live);
+}
+
+/* C2: the tensor of a handle that is not alive: raises what became of it, or returns it under stale = "allow". `what` names the
+** operand ("argument 'a'"). */
+pln_Tensor *pll_stale(lua_State *L, pll_Handle *h, const char *op, const char *what);
+/* The tensor at a stack index, alive; else raises with the function's and argument's name. */
+pln_Tensor *pll_tensor(lua_State *L, int i, const char *op, const char *arg);
+/* The open engine at a stack index; else raises. */
+pln_Engine *pll_engine(lua_State *L, int i, const char *op);
+pll_EngineBox *pll_engine_box(lua_State *L, int i);
+/* Pushes the engine's Lua value. */
+void pll_push_engine(lua_State *L, pln_Engine *e);
+
+/* An empty handle on the stack: collected without effect until pll_fill. */
+pll_Handle *pll_box(lua_State *L);
+/* Makes the handle (at stack index i) stand for t, taking over one reference. Cannot fail. */
+void pll_fill(lua_State *L, int i, pll_Handle *h, pln_Tensor *t);
+/* Box and fill for a tensor that C already holds elsewhere (retains it). */
+void pll_push_tensor(lua_State *L, pln_Tensor *t);
+/* After new memory was made: runs the collector when much has come together since the last time, reports an epoch's first overflow. */
+#define PLL_COLLECT_MIN ((uint64_t)16 << 20) /* bytes */
+void pll_settle(lua_State *L, pln_Engine *e);
+static inline void pll_settle_if(lua_State *L, pln_Engine *e) {
+  if (PLN_UNLIKELY(e->owned_since >= PLL_COLLECT_MIN) || PLN_UNLIKELY(e->hooks & PLN_HOOK_REPORT)) pll_settle(L, e);
+}
+
+/* Raises the waiting message at the nearest Lua line. */
+int pll_raise(lua_State *L, pln_Status status);
+/* Raises "op: text" of a wrong argument. */
+int pll_argument(lua_State *L, const char *op, const char *fmt, ...);
+static inline void pll_check(lua_State *L, pln_Status status) {
+  if (PLN_UNLIKELY(status != PLN_OK)) pll_raise(L, status);
+}
+/* What a value is, for messages: "f32 tensor (2, 3)", "nil", "table". */
+const char *pll_describe(lua_State *L, int i, char *buf);
+/* The number of the nearest Lua line. */
+uint32_t pll_place(lua_State *L);
+/* The same if the engine records places, else 0. */
+static inline uint32_t pll_place_if(lua_State *L, const pln_Engine *e) {
+  return PLN_UNLIKELY(e->hooks & PLN_HOOK_PLACES) ? pll_place(L) : 0;
+}
+
+/* Values: one element between Lua and a dtype. Write raises on what does not fit; read pushes a number or boolean. */
+void pll_write_value(lua_State *L, int i, pln_DType dtype, void *to, const char *op);
+void pll_push_value(lua_State *L, pln_DType dtype, const void *from, bool int64);
+/* An integral number that fits; raises otherwise. */
+int64_t pll_integer(lua_State *L, int i, const char *op, const char *arg);
+/* A list of integers, a single one, or trailing numbers into a shape. */
+void pll_integers(lua_State *L, int i, const char *op, const char *arg, pln_Shape *list);
+pln_DType pll_dtype(lua_State *L, int i, const char *op);
+
+/* Registers functions of {name, fn} pairs into the table on top, with the common upvalues. */
+void pll_register(lua_State *L, const luaL_Reg *functions);
+/* The functions of each file. */
+extern const luaL_Reg pll_engine_functions[], pll_tensor_functions[], pll_library_functions[], pll_arena_functions[];
+int pll_op(lua_State *L);
+int pll_tensor_gc(lua_State *L);
+int pll_engine_gc(lua_State *L);
+
+#endif

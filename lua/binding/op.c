@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT
+** op.c -- every op of the table as one C function, whose fourth upvalue is the row. Called as a function of tensors, as a tensor method,
+** as an operator or as an engine method, it is the same function: a leading engine value is skipped.
+**
+** Arguments follow the row's signature by position; after the last slot come the destinations. A final table with string keys gives slots by
+** name, and the destination as `out` (a list for several results).
+*/
+#include "binding.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Where things are on the Lua stack while the arguments are read. */
+typedef struct Reader {
+  lua_State *L;
+  const pln_OpDef *op;
+  pln_Args *a;
+  pln_Engine *e;
+  int at, top;             /* next argument, last one */
+  int out[PLN_MAX_OUT];    /* stack index of destinations, 0 none */
+  int inplace;             /* stack index of the operand that an in-place op writes */
+} Reader;
+
+static PLN_COLD int expected(Reader *r, int i, const pln_Slot *slot, const char *what) {
+  char text[PLN_SHAPE_TEXT + 16];
+  return pll_argument(r->L, r->op->name, "argument '%s': %s was expected, got %s", slot->name, what, pll_describe(r->L, i, text));
+}
+
+static pln_Tensor *take_tensor(Reader *r, int i, const pll_Handle *h, const char *name) {
+  pln_Tensor *t = h->t;
+  if (PLN_UNLIKELY(!pll_alive(h))) {
+    char what[64];
+    snprintf(what, sizeof what, "argument '%s'", name);
+    t = pll_stale(r->L, (pll_Handle *)h, r->op->name, what);
+  }
+  if (PLN_UNLIKELY(t->engine != r->e)) {
+    if (!r->e)
+      r->e = t->engine;
+    else
+      pll_raise(r->L, pln_fail(PLN_EENGINE, "%s: argument '%s' belongs to the engine \"%s\", the others to \"%s\" (t:to(engine) copies)",
+                               r->op->name, name, t->engine->options.kind, r->e->options.kind));
+  }
+  (void)i;
+  return t;
+}
+
+static void read_operand(Reader *r, int i, const pln_Slot *slot) {
+  lua_State *L = r->L;
+  pll_Handle *h = pll_handle(L, i);
+  if (PLN_LIKELY(h != NULL)) {
+    r->a->in[slot->index] = take_tensor(r, i, h, slot->name);
+    if (r->op->flags & PLN_OP_INPLACE && !r->inplace) r->inplace = i;
+    return;
+  }
+  int type = lua_type(L, i);
+  if (slot->kind == PLN_SLOT_NUMBER_OR_TENSOR && (type == LUA_TNUMBER || type == LUA_TBOOLEAN)) {
+    r->a->numbers |= 1u << slot->index;
+    r->a->num[slot->index] = type == LUA_TNUMBER ? lua_tonumber(L, i) : lua_toboolean(L, i);
+    return;
+  }
+  if (type <= LUA_TNIL && slot->optional) return;
+  expected(r, i, slot, slot->kind == PLN_SLOT_NUMBER_OR_TENSOR ? "a tensor or number" : "a tensor");
+}
+
+static void read_tensors(Reader *r, int i, const pln_Slot *slot) {
+  lua_State *L = r->L;
+  if (!lua_istable(L, i)) expected(r, i, slot, "a list of tensors");
+  int n = (int)lua_objlen(L, i);
+  /* the list's memory is Lua's: nothing to free when a later argument is wrong; it stays on the stack, below it the arguments */
+  r->a->list = lua_newuserdata(L, sizeof(pln_Tensor *) * (size_t)(n ? n : 1));
+  r->a->nlist = n;
+  for (int k = 0; k < n; k++) {
+    char name[40];
+    snprintf(name, sizeof name, "%s[%d]", slot->name, k + 1);
+    lua_rawgeti(L, i, k + 1);
+    pll_Handle *h = pll_handle(L, -1);
+    if (!h) {
+      char text[PLN_SHAPE_TEXT + 16];
+      pll_argument(L, r->op->name, "argument '%s': a tensor was expected, got %s", name, pll_describe(L, -1, text));
+    }
+    r->a->list[k] = take_tensor(r, -1, h, name);
+    lua_pop(L, 1);
+  }
+}
+
+static void read_word(Reader *r, int i, const pln_Slot *slot, pln_Opt *o) {
+  if (lua_type(r->L, i) == LUA_TSTRING) {
+    const char *word = lua_tostring(r->L, i);
+    int index = 0;
+    for (const char *w = slot->words; *w; index++) {
+      size_t n = strcspn(w, "|");
+      if (strlen(word) == n && strncmp(w, word, n) == 0) {
+        o->i = index;
+        return;
+      }
+      w += n;
+      if (*w) w++;
+    }
+  }
+  char what[100];
+  snprintf(what, sizeof what, "one of %s", slot->words);
+  expected(r, i, slot, what);
+}
+
+/* One option's value at stack index i, which is not nil. */
+static void read_option(Reader *r, int i, const pln_Slot *slot) {
+  lua_State *L = r->L;
+  pln_Opt *o = &r->a->opt[slot->index];
+  o->given = 1;
+  switch (slot->kind) {
+    case PLN_SLOT_NUM:
+      if (lua_type(L, i) != LUA_TNUMBER) expected(r, i, slot, "a number");
+      o->num = lua_tonumber(L, i);
+      break;
+    case PLN_SLOT_BOOL:
+      if (!lua_isboolean(L, i)) expected(r, i, slot, "a boolean");
+      o->i = lua_toboolean(L, i);
+      break;
+    case PLN_SLOT_INT:
+    case PLN_SLOT_DIM:
+      o->i = pll_integer(L, i, r->op->name, slot->name);
+      o->num = (double)o->i;
+      break;
+    case PLN_SLOT_DTYPE: o->i = pll_dtype(L, i, r->op->name); break;
+    case PLN_SLOT_WORD: read_word(r, i, slot, o); break;
+    default: pll_integers(L, i, r->op->name, slot->name, &o->list);
+  }
+}
+
+static bool has_string_keys(lua_State *L, int i) {
+  lua_pushnil(L);
+  if (!lua_next(L, i)) return false;
+  bool named = lua_type(L, -2) == LUA_TSTRING;
+  lua_pop(L, 2);
+  return named;
+}
+
+/* Trailing numbers as one list: x:view(3, 2). */
+static void read_spread(Reader *r, const pln_Slot *slot) {
+  pln_Opt *o = &r->a->opt[slot->index];
+  o->given = 1;
+  o->list.ndim = 0;
+  while (r->at <= r->top && lua_type(r->L, r->at) == LUA_TNUMBER) {
+    if (o->list.ndim == PLN_MAX_DIMS) pll_argument(r->L, r->op->name, "argument '%s': at most %d numbers", slot->name, PLN_MAX_DIMS);
+    o->list.size[o->list.ndim++] = pll_integer(r->L, r->at++, r->op->name, slot->name);
+  }
+}
+
+static void read_slot(Reader *r, int k) {
+  const pln_Slot *slot = &r->op->slot[k];
+  if (slot->kind < PLN_SLOT_TENSORS) {
+    read_operand(r, r->at++, slot);
+  } else if (slot->kind == PLN_SLOT_TENSORS) {
+    int i = r->at++;
+    read_tensors(r, i, slot);
+  } else if (lua_isnoneornil(r->L, r->at)) {
+    r->at++;
+    if (!slot->optional) expected(r, r->at - 1, slot, "a value");
+  } else if (slot->kind == PLN_SLOT_INTS && k == r->op->nslots - 1 && lua_type(r->L, r->at) == LUA_TNUMBER) {
+    read_spread(r, slot);
+  } else {
+    read_option(r, r->at++, slot);
+  }
+}
+
+static void read_destination(Reader *r, int k, int i) {
+  pll_Handle *h = pll_handle(r->L, i);
+  char text[PLN_SHAPE_TEXT + 16];
+  if (!h) pll_argument(r->L, r->op->name, "argument 'out': a tensor was expected, got %s", pll_describe(r->L, i, text));
+  if (k >= r->op->nout) pll_argument(r->L, r->op->name, "too many arguments: %d result%s", r->op->nout, r->op->nout == 1 ? "" : "s");
+  r->a->out[k] = take_tensor(r, i, h, "out");
+  r->out[k] = i;
+}
+
+/* `out = t` or `out = {a, b}`; values are left on the stack so that they have an index. */
+static void read_out(Reader *r) {
+  lua_State *L = r->L;
+  if (pll_handle(L, -1)) {
+    read_destination(r, 0, lua_gettop(L));
+    return;
+  }
+  char text[PLN_SHAPE_TEXT + 16];
+  int list = lua_gettop(L);
+  if (!lua_istable(L, list)) pll_argument(L, r->op->name, "argument 'out': a tensor was expected, got %s", pll_describe(L, list, text));
+  for (int k = 0; k < (int)lua_objlen(L, list); k++) {
+    lua_rawgeti(L, list, k + 1);
+    read_destination(r, k, lua_gettop(L));
+  }
+}
+
+static PLN_COLD void read_named(Reader *r, int table) {
+  lua_State *L = r->L;
+  luaL_checkstack(L, 40, "too many arguments");
+  lua_pushnil(L);
+  while (lua_next(L, table)) { /* refuses unknown names before anything is read */
+    if (lua_type(L, -2) != LUA_TSTRING) pll_argument(L, r->op->name, "the option table mixes names and values without a name");
+    const char *name = lua_tostring(L, -2);
+    bool known = strcmp(name, "out") == 0;
+    for (int k = 0; k < r->op->nslots && !known; k++) known = strcmp(r->op->slot[k].name, name) == 0;
+    if (!known) pll_argument(L, r->op->name, "there is no option '%s'; the arguments are: %s", name, r->op->signature);
+    lua_pop(L, 1);
+  }
+  for (int k = 0; k < r->op->nslots; k++) {
+    const pln_Slot *slot = &r->op->slot[k];
+    lua_getfield(L, table, slot->name);
+    int i = lua_gettop(L);
+    if (lua_isnil(L, i))
+      lua_pop(L, 1);
+    else if (slot->kind < PLN_SLOT_TENSORS)
+      read_operand(r, i, slot); /* stays on the stack */
+    else if (slot->kind == PLN_SLOT_TENSORS)
+      read_tensors(r, i, slot);
+    else
+      read_option(r, i, slot);
+  }
+  lua_getfield(L, table, "out");
+  if (lua_isnil(L, -1))
+    lua_pop(L, 1);
+  else
+    read_out(r);
+}
+
+static void read_arguments(Reader *r) {
+  lua_State *L = r->L;
+  const pln_OpDef *op = r->op;
+  int named = 0;
+  if (r->top >= r->at && lua_istable(L, r->top) && has_string_keys(L, r->top)) named = r->top--;
+  for (int k = 0; k < op->nslots; k++) {
+    if (r->at > r->top) {
+      const pln_Slot *slot = &op->slot[k];
+      if (named || slot->optional) {
+        r->at++;
+        continue;
+      }
+      expected(r, r->at, slot, slot->kind < PLN_SLOT_TENSORS ? "a tensor" : "a value");
+    }
+    read_slot(r, k);
+  }
+  for (int k = 0; r->at <= r->top; r->at++, k++)
+    if (!lua_isnil(L, r->at)) read_destination(r, k, r->at);
+  if (!named) return;
+  read_named(r, named);
+  for (int k = 0; k < op->nslots; k++) {
+    const pln_Slot *slot = &op->slot[k];
+    bool missing = !slot->optional && (slot->kind < PLN_SLOT_TENSORS
+                       ? !r->a->in[slot->index] && !(r->a->numbers >> slot->index & 1)
+                       : slot->kind == PLN_SLOT_TENSORS ? !r->a->list : !r->a->opt[slot->index].given);
+    if (missing) pll_argument(L, op->name, "argument '%s' is missing", slot->name);
+  }
+}
+
+static PLN_COLD int push_results(lua_State *L, pln_Engine *e, pln_Args *a) {
+  /* boxes first: when one cannot be made the views go, the ones in boxes with them */
+  int n = a->nresults;
+  if (!lua_checkstack(L, n + 4)) {
+    for (int i = 0; i < n; i++) pln_tensor_release(a->results[i]);
+    pln_mfree(a->results);
+    return pll_raise(L, pln_fail(PLN_EARG, "too many results"));
+  }
+  pln_Tensor **moved = lua_newuserdata(L, sizeof *moved * (size_t)(n ? n : 1));
+  memcpy(moved, a->results, sizeof *moved * (size_t)n);
+  pln_mfree(a->results);
+  for (int i = 0; i < n; i++) {
+    pll_Handle *h = pll_box(L);
+    pll_fill(L, -1, h, moved[i]);
+  }
+  pll_settle_if(L, e);
+  return n;
+}
+
+int pll_op(lua_State *L) {
+  const pln_OpDef *op = lua_touserdata(L, lua_upvalueindex(PLL_UP_OP));
+  pln_Args a;
+  Reader r = {L, op, &a, NULL, 1, lua_gettop(L), {0}, 0};
+  pln_args_init(op, &a);
+  if (!pll_handle(L, 1) && pll_engine_box(L, 1)) {
+    r.e = pll_engine(L, 1, op->name);
+    r.at = 2;
+  }
+  read_arguments(&r);
+  if (PLN_UNLIKELY(!r.e)) return pll_argument(L, op->name, "a tensor is needed to know the engine (or call it as eng:%s(...))", op->name);
+  a.place = pll_place_if(L, r.e);
+  int first = lua_gettop(L) + 1;
+  pll_Handle *box[PLN_MAX_OUT];
+  for (int k = 0; k < op->nout; k++) {
+    box[k] = NULL;
+    if (r.out[k])
+      lua_pushvalue(L, r.out[k]);
+    else if (op->flags & PLN_OP_INPLACE && k == 0)
+      lua_pushvalue(L, r.inplace);
+    else
+      box[k] = pll_box(L);
+  }
+  pll_check(L, pln_op_run(r.e, op, &a));
+  if (PLN_UNLIKELY(a.results != NULL)) return push_results(L, r.e, &a);
+  int n = 0;
+  for (int k = 0; k < op->nout; k++) {
+    if (!a.out[k]) break; /* optional results come last */
+    n++;
+    if (box[k]) {
+      if (op->flags & PLN_OP_INPLACE) pln_tensor_retain(a.out[k]);
+      pll_fill(L, first + k, box[k], a.out[k]);
+    }
+  }
+  lua_settop(L, first + n - 1);
+  pll_settle_if(L, r.e);
+  return n;
+}
