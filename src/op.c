@@ -343,7 +343,7 @@ pln_DType pln_prep_promote(const pln_Prep *p, int first, int nin) {
 pln_Status pln_prep_iterate(pln_Prep *p, const pln_Shape *shape) {
   pln_Call *c = &p->call;
   int n = c->nout + c->nin;
-  int64_t *strides[PLN_MAX_ARGS];
+  int64_t *strides[PLN_MAX_ARGS] = {0};
   int sets = 0;
   c->numel = 1;
   for (int i = 0; i < shape->ndim; i++) {
