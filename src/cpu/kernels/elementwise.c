@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT
+** elementwise.c -- the driver of elementwise kernels: cuts a call of any layout into runs for a vector function.
+**
+** Three ways, chosen by strides alone:
+**   rows   results side by side in the last dim, operands side by side or one value there: nothing is copied
+**   tiles  an operand runs fastest in another dim than the last (a transpose): blocks of 16 x 64, so that each cache line is read once
+**   flat   anything else: blocks of 512 consecutive elements
+** What does not lie side by side is gathered into a buffer, or scattered from it.
+*/
+#include "elementwise.h"
+
+enum { FLAT = 512, TILE_ROWS = 16, TILE_COLUMNS = 64, TILE = TILE_ROWS * TILE_COLUMNS };
+
+typedef struct Operand {
+  char *data;
+  int size;             /* bytes per element */
+  const int64_t *stride;
+} Operand;
+
+typedef struct Walk {
+  const pln_Call *c;
+  plk_Vec vec;
+  int n, ndim, broadcasts;
+  const int64_t *size;
+  Operand operand[PLK_MAX_OPERANDS];
+  uint64_t number[PLK_MAX_OPERANDS]; /* a number operand as an element of its dtype */
+} Walk;
+
+static const int64_t zeros[PLN_MAX_DIMS];
+
+/* --- moving elements between a buffer and a strided place ------------------------------------------ */
+
+#define EACH_SIZE(X) X(1, uint8_t) X(4, uint32_t) X(8, uint64_t)
+
+#define MOVE(SIZE, T)                                                                                              \
+  static void move_##SIZE(T *to, int64_t to_step, const T *from, int64_t from_step, int64_t n) {                 \
+    if (to_step == 1 && from_step == 1)                                                                            \
+      memcpy(to, from, (size_t)n * sizeof(T));                                                                     \
+    else                                                                                                           \
+      for (int64_t i = 0; i < n; i++) to[i * to_step] = from[i * from_step];                                       \
+  }
+EACH_SIZE(MOVE)
+#undef MOVE
+
+static void move(int size, char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n) {
+  switch (size) {
+#define CASE(SIZE, T)                                                                                              \
+  case SIZE: move_##SIZE((T *)to, to_step, (const T *)from, from_step, n); break;
+    EACH_SIZE(CASE)
+#undef CASE
+  }
+}
+
+/* rows x columns elements between a buffer, row after row, and a place; along the place's shorter step inside. */
+static void move_tile(const Operand *o, char *place, int64_t row_stride, int64_t column_stride, char *buffer, int64_t rows,
+                      int64_t columns, int scatter) {
+  int64_t r = row_stride < 0 ? -row_stride : row_stride, k = column_stride < 0 ? -column_stride : column_stride;
+  int by_rows = k <= r;
+  int64_t outer = by_rows ? rows : columns, inner = by_rows ? columns : rows;
+  int64_t place_outer = by_rows ? row_stride : column_stride, place_inner = by_rows ? column_stride : row_stride;
+  int64_t buffer_outer = by_rows ? columns : 1, buffer_inner = by_rows ? 1 : columns;
+  for (int64_t i = 0; i < outer; i++) {
+    char *p = place + i * place_outer * o->size, *b = buffer + i * buffer_outer * o->size;
+    if (scatter)
+      move(o->size, p, place_inner, b, buffer_inner, inner);
+    else
+      move(o->size, b, buffer_inner, p, place_inner, inner);
+  }
+}
+
+/* --- coordinates ------------------------------------------------------------------------------------ */
+
+static void coordinates(const Walk *w, int64_t at, int64_t *x) {
+  for (int d = w->ndim - 1; d > 0; d--) {
+    x[d] = at % w->size[d];
+    at /= w->size[d];
+  }
+  x[0] = at;
+}
+
+/* Goes `n` elements on, not past the end of the row. True when that began a new row. */
+static int advance(const Walk *w, int64_t *x, int64_t n) {
+  int d = w->ndim - 1;
+  x[d] += n;
+  if (x[d] < w->size[d]) return 0;
+  while (d > 0 && x[d] == w->size[d]) {
+    x[d] = 0;
+    x[--d]++;
+  }
+  return 1;
+}
+
+static char *address(const Operand *o, int ndim, const int64_t *x) {
+  int64_t offset = 0;
+  for (int d = 0; d < ndim; d++) offset += x[d] * o->stride[d];
+  return o->data + offset * o->size;
+}
+
+/* --- rows ------------------------------------------------------------------------------------------- */
+
+static void rows(void *context, int64_t begin, int64_t end) {
+  const Walk *w = context;
+  int last = w->ndim - 1;
+  int64_t x[PLN_MAX_DIMS], step[PLK_MAX_OPERANDS];
+  char *ptr[PLK_MAX_OPERANDS];
+  coordinates(w, begin, x);
+  for (int k = 0; k < w->n; k++) step[k] = w->operand[k].stride[last];
+  while (begin < end) {
+    int64_t n = w->size[last] - x[last];
+    if (n > end - begin) n = end - begin;
+    for (int k = 0; k < w->n; k++) ptr[k] = address(&w->operand[k], w->ndim, x);
+    w->vec(ptr, step, n, w->c, begin);
+    begin += n;
+    advance(w, x, n);
+  }
+}
+
+/* --- flat ------------------------------------------------------------------------------------------- */
+
+/* n elements from coordinates x on, row after row. */
+static void move_flat(const Walk *w, const Operand *o, const int64_t *from, char *buffer, int64_t n, int scatter) {
+  int last = w->ndim - 1;
+  int64_t x[PLN_MAX_DIMS], step = o->stride[last];
+  memcpy(x, from, sizeof x);
+  while (n > 0) {
+    int64_t run = w->size[last] - x[last];
+    if (run > n) run = n;
+    char *p = address(o, w->ndim, x);
+    if (scatter)
+      move(o->size, p, step, buffer, 1, run);
+    else
+      move(o->size, buffer, 1, p, step, run);
+    buffer += run * o->size;
+    n -= run;
+    advance(w, x, run);
+  }
+}
+
+static int steps_as(const Walk *w, const Operand *o, int one_value) {
+  int64_t step = one_value ? 0 : 1;
+  for (int d = w->ndim - 1; d >= 0; d--) {
+    if (o->stride[d] != step) return 0;
+    step *= w->size[d];
+  }
+  return 1;
+}
+
+static void flat(void *context, int64_t begin, int64_t end) {
+  const Walk *w = context;
+  double buffer[PLK_MAX_OPERANDS][FLAT];
+  int64_t x[PLN_MAX_DIMS], step[PLK_MAX_OPERANDS];
+  char *ptr[PLK_MAX_OPERANDS];
+  int gathers[PLK_MAX_OPERANDS], whole[PLK_MAX_OPERANDS];
+  coordinates(w, begin, x);
+  for (int k = 0; k < w->n; k++) {
+    const Operand *o = &w->operand[k];
+    int value = k > 0 && steps_as(w, o, 1);
+    whole[k] = !value && steps_as(w, o, 0);
+    gathers[k] = !value && !whole[k];
+    step[k] = 1;
+    ptr[k] = (char *)buffer[k];
+    if (value && w->broadcasts) {
+      step[k] = 0;
+      ptr[k] = o->data;
+    } else if (value) { /* the same for all blocks */
+      move(o->size, ptr[k], 1, o->data, 0, end - begin < FLAT ? end - begin : FLAT);
+    }
+  }
+  while (begin < end) {
+    int64_t n = end - begin < FLAT ? end - begin : FLAT;
+    for (int k = 0; k < w->n; k++) {
+      const Operand *o = &w->operand[k];
+      if (whole[k]) ptr[k] = o->data + begin * o->size;
+      if (k > 0 && gathers[k]) move_flat(w, o, x, ptr[k], n, 0);
+    }
+    w->vec(ptr, step, n, w->c, begin);
+    if (gathers[0]) move_flat(w, &w->operand[0], x, ptr[0], n, 1);
+    begin += n;
+    for (int64_t left = n; left > 0;) {
+      int64_t run = w->size[w->ndim - 1] - x[w->ndim - 1];
+      if (run > left) run = left;
+      advance(w, x, run);
+      left -= run;
+    }
+  }
+}
+
+/* --- tiles ------------------------------------------------------------------------------------------ */
+
+typedef struct Tiles {
+  Walk *w;
+  int rows;                           /* the dim of a tile's rows; its columns are the last dim */
+  int64_t row_tiles, column_tiles;    /* per plane */
+  int64_t weight[PLN_MAX_DIMS];       /* row-major number of an element = sum of coordinate * weight */
+} Tiles;
+
+static void tile(const Tiles *t, const int64_t *x, int64_t nrows, int64_t ncolumns) {
+  const Walk *w = t->w;
+  int last = w->ndim - 1;
+  double buffer[PLK_MAX_OPERANDS][TILE];
+  char *base[PLK_MAX_OPERANDS], *ptr[PLK_MAX_OPERANDS];
+  int64_t row_bytes[PLK_MAX_OPERANDS], step[PLK_MAX_OPERANDS];
+  int64_t at = 0;
+  for (int d = 0; d < w->ndim; d++) at += x[d] * t->weight[d];
+  for (int k = 0; k < w->n; k++) {
+    const Operand *o = &w->operand[k];
+    int64_t column = o->stride[last], row = o->stride[t->rows];
+    char *place = address(o, w->ndim, x);
+    if (column == 1 || (column == 0 && k > 0 && w->broadcasts)) {
+      base[k] = place;
+      row_bytes[k] = row * o->size;
+      step[k] = column;
+    } else {
+      base[k] = (char *)buffer[k];
+      row_bytes[k] = ncolumns * o->size;
+      step[k] = 1;
+      if (k > 0) move_tile(o, place, row, column, base[k], nrows, ncolumns, 0);
+    }
+  }
+  for (int64_t r = 0; r < nrows; r++) {
+    for (int k = 0; k < w->n; k++) ptr[k] = base[k] + r * row_bytes[k];
+    w->vec(ptr, step, ncolumns, w->c, at + r * t->weight[t->rows]);
+  }
+  const Operand *o = &w->operand[0];
+  if (base[0] == (char *)buffer[0])
+    move_tile(o, address(o, w->ndim, x), o->stride[t->rows], o->stride[last], base[0], nrows, ncolumns, 1);
+}
+
+static void tiles(void *context, int64_t begin, int64_t end) {
+  const Tiles *t = context;
+  const Walk *w = t->w;
+  int last = w->ndim - 1;
+  for (; begin < end; begin++) {
+    int64_t x[PLN_MAX_DIMS], at = begin;
+    x[last] = at % t->column_tiles * TILE_COLUMNS;
+    at /= t->column_tiles;
+    x[t->rows] = at % t->row_tiles * TILE_ROWS;
+    at /= t->row_tiles;
+    for (int d = last - 1; d >= 0; d--) {
+      if (d == t->rows) continue;
+      x[d] = at % w->size[d];
+      at /= w->size[d];
+    }
+    int64_t nrows = w->size[t->rows] - x[t->rows], ncolumns = w->size[last] - x[last];
+    tile(t, x, nrows < TILE_ROWS ? nrows : TILE_ROWS, ncolumns < TILE_COLUMNS ? ncolumns : TILE_COLUMNS);
+  }
+}
+
+/* The dim in which an operand that does not run along the last dim steps least; -1 if there is none worth tiles. */
+static int row_dim(const Walk *w) {
+  int last = w->ndim - 1;
+  if (w->size[last] < TILE_ROWS) return -1;
+  for (int k = 0; k < w->n; k++) {
+    const int64_t *stride = w->operand[k].stride;
+    int64_t least = stride[last] < 0 ? -stride[last] : stride[last];
+    int dim = -1;
+    if (least <= 1) continue;
+    for (int d = 0; d < last; d++) {
+      int64_t s = stride[d] < 0 ? -stride[d] : stride[d];
+      if (s != 0 && s < least && w->size[d] >= 4) {
+        least = s;
+        dim = d;
+      }
+    }
+    if (dim >= 0) return dim;
+  }
+  return -1;
+}
+
+/* --- the call --------------------------------------------------------------------------------------- */
+
+static pln_Status walk(const pln_Call *c, plk_Vec vec, int broadcasts) {
+  Walk w;
+  w.c = c;
+  w.vec = vec;
+  w.n = c->nout + c->nin;
+  w.ndim = c->ndim;
+  w.broadcasts = broadcasts;
+  w.size = c->size;
+  int last = c->ndim - 1, in_rows = c->ndim == 1 || c->size[last] >= 8;
+  for (int k = 0; k < w.n; k++) {
+    const pln_Arg *a = &c->arg[k];
+    Operand *o = &w.operand[k];
+    o->size = pln_dtype_size((pln_DType)a->dtype);
+    if (a->data) {
+      o->data = a->data;
+      o->stride = a->stride;
+    } else {
+      o->data = (char *)&w.number[k];
+      o->stride = zeros;
+      plk_put_number(a->dtype, c->f[PLN_MAX_PARAMS - 1 - (k - c->nout)], &w.number[k]);
+    }
+    int64_t step = o->stride[last];
+    if (step != 1 && !(step == 0 && k > 0 && broadcasts)) in_rows = 0;
+  }
+  if (in_rows) return pln_parallel_for(c, c->numel, PLN_GRAIN, rows, &w);
+  int dim = row_dim(&w);
+  if (dim < 0) return pln_parallel_for(c, c->numel, PLN_GRAIN, flat, &w);
+  Tiles t;
+  t.w = &w;
+  t.rows = dim;
+  t.row_tiles = (c->size[dim] + TILE_ROWS - 1) / TILE_ROWS;
+  t.column_tiles = (c->size[last] + TILE_COLUMNS - 1) / TILE_COLUMNS;
+  int64_t n = t.row_tiles * t.column_tiles, weight = 1;
+  for (int d = last; d >= 0; d--) {
+    t.weight[d] = weight;
+    weight *= c->size[d];
+    if (d != last && d != dim) n *= c->size[d];
+  }
+  return pln_parallel_for(c, n, PLN_GRAIN / TILE, tiles, &t);
+}
+
+pln_Status PLK(elementwise)(const pln_Call *c, plk_Vec vec, int broadcasts) {
+  int n = c->nout + c->nin;
+  if (c->ndim != 1 || c->numel > PLN_GRAIN) return walk(c, vec, broadcasts);
+  char *ptr[PLK_MAX_OPERANDS];
+  int64_t step[PLK_MAX_OPERANDS];
+  for (int k = 0; k < n; k++) {
+    ptr[k] = c->arg[k].data;
+    step[k] = c->arg[k].stride[0];
+    if (!ptr[k] || step[k] != 1) return walk(c, vec, broadcasts);
+  }
+  vec(ptr, step, c->numel, c, 0);
+  return PLN_OK;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+** elementwise.h -- how an elementwise kernel is made: a vector function per op and dtype, run over any layout by one driver.
+**
+** A vector function sees n elements that lie side by side; the driver feeds it rows, or blocks that it has gathered. Since every
+** element goes through the same scalar function wherever it lies, all layouts give the same bits.
+*/
+#ifndef PLN_CPU_ELEMENTWISE_H
+#define PLN_CPU_ELEMENTWISE_H
+
+#include "../../scalar.h"
+#include "kernel.h"
+
+/* Names are pasted of dtypes, and C11's macro would make them _Bool. */
+#undef bool
+
+#define PLK_MAX_OPERANDS 4 /* result included */
+
+/* ptr[0] is the result, ptr[1 ..] the operands. step[k] is 1, or 0 for one value (never the result, and no operand unless the
+** loop says `broadcasts`). `at` is the row-major number of the first element, for faults. ptr[0] may equal any ptr[k] of step 1. */
+typedef void (*plk_Vec)(char *const *ptr, const int64_t *step, int64_t n, const pln_Call *c, int64_t at);
+
+/* Runs the vector function over the call's elements. */
+pln_Status PLK(elementwise)(const pln_Call *c, plk_Vec vec, int broadcasts);
+
+#define PLK_INLINE static inline __attribute__((always_inline, unused))
+
+/* A number as an element of the dtype, at the front of the 8 bytes. */
+PLK_INLINE void plk_put_number(int dtype, double v, uint64_t *element) {
+  switch (dtype) {
+#define CASE(ID, T, S)                                                             \
+  case PLN_##ID: {                                                                 \
+    T t = pls_number_##S(v);                                                       \
+    memcpy(element, &t, sizeof t);                                                 \
+    break;                                                                         \
+  }
+    PLK_EACH_DTYPE(CASE)
+#undef CASE
+  }
+}
+
+#endif
