@@ -138,7 +138,9 @@ static double ulp_error(long double got, long double want, int p, int e_min, lon
   frexpl(want, &e);
   return (double)ldexpl(fabsl(got - want), p - (e < e_min ? e_min : e));
 }
-static double ulp_f32(float got, double want) { return ulp_error(got, want, 24, -125, 0x1.fffffep127L); }
+static double ulp_f32(float got, double want) {
+  return ulp_error(got, want, 24, -125, 0x1.fffffep127L);
+}
 static double ulp_f64(double got, long double want) {
   return ulp_error(got, want, 53, -1021, 0x1.fffffffffffffp1023L);
 }
@@ -279,7 +281,8 @@ static void check_loop_f32(const Loops *l, int isa) {
       different += y[n] != 12345.0f;
     }
   char what[100];
-  snprintf(what, sizeof what, "%s_f32: %ld differ between scalar and %s", l->name, different, isa_name[isa]);
+  snprintf(what, sizeof what, "%s_f32: %ld differ between scalar and %s", l->name, different,
+           isa_name[isa]);
   check(!different, what);
 }
 
@@ -299,7 +302,8 @@ static void check_loop_f64(const Loops *l, int isa) {
       different += y[n] != 12345.0;
     }
   char what[100];
-  snprintf(what, sizeof what, "%s_f64: %ld differ between scalar and %s", l->name, different, isa_name[isa]);
+  snprintf(what, sizeof what, "%s_f64: %ld differ between scalar and %s", l->name, different,
+           isa_name[isa]);
   check(!different, what);
 }
 
