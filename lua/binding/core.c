@@ -133,6 +133,26 @@ static int library_int64_helpers(lua_State *L) {
   return 0;
 }
 
+/* peek(t, k) reads element k of a row-major f32 tensor without waiting, poke(t, k, v) writes one, past the end too: for specs that show
+** what a missing wait or a write out of bounds looks like. Only where tensor memory is the host's. */
+static float *raw_element(lua_State *L, const char *op) {
+  pln_Tensor *t = pll_tensor(L, 1, op, "t");
+  if (!t->engine->backend->host_memory || t->dtype != PLN_F32) pll_argument(L, op, "an f32 tensor in host memory was expected");
+  return (float *)t->data + pll_integer(L, 2, op, "k") - 1;
+}
+
+static int library_peek(lua_State *L) {
+  lua_pushnumber(L, *raw_element(L, "peek"));
+  return 1;
+}
+
+static int library_poke(lua_State *L) {
+  float *at = raw_element(L, "poke");
+  pll_check(L, pln_engine_sync(pll_tensor(L, 1, "poke", "t")->engine));
+  *at = (float)luaL_checknumber(L, 3);
+  return 0;
+}
+
 /* set_report(fn): what an epoch's first overflow is told to. */
 static int library_set_report(lua_State *L) {
   lua_settop(L, 1);
@@ -147,7 +167,7 @@ static int library_interrupt(lua_State *L) {
 
 const luaL_Reg pll_library_functions[] = {
   {"alloc_live", library_alloc_live}, {"alloc_fail_at", library_alloc_fail_at}, {"int64_helpers", library_int64_helpers},
-  {"set_report", library_set_report}, {"interrupt", library_interrupt}, {NULL, NULL},
+  {"set_report", library_set_report}, {"peek", library_peek}, {"poke", library_poke}, {"interrupt", library_interrupt}, {NULL, NULL},
 };
 
 static void finalizer(lua_State *L, const char *metatable, lua_CFunction gc) {
