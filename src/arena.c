@@ -30,12 +30,11 @@ static void fill(pln_Arena *a, char *from, char *to) {
   a->stats.poisoned_bytes += (size_t)(to - from);
 }
 
-/* A red zone begins right behind the asked bytes: what rounding adds belongs to it. */
+/* A red zone begins right behind the asked bytes: what rounding adds belongs to it. It holds the current poison word. */
 static char *zone_of(const pln_Storage *s) { return s->data + ((s->asked + 1) & ~(size_t)1); }
 
 static void poison_new(pln_Arena *a, pln_Storage *s) {
   s->guarded = a->poison.redzone != 0;
-  s->guard = a->poison.word;
   if (a->poison.on_alloc)
     fill(a, s->data, block_end(s));
   else if (s->guarded)
@@ -45,13 +44,20 @@ static void poison_new(pln_Arena *a, pln_Storage *s) {
 static void check_guard(pln_Arena *a, const pln_Storage *s) {
   if (!a->poison.redzone || !s->guarded) return;
   char *zone = zone_of(s);
-  a->device.guard(a->device.context, zone, (size_t)(block_end(s) - zone), s->guard, s->place);
+  a->device.guard(a->device.context, zone, (size_t)(block_end(s) - zone), a->poison.word, s->place);
 }
 
 static void check_guards(pln_Arena *a, const pln_ArenaLevel *l) {
   for (const pln_Storage *s = l->first; s != &l->top; s = s->after)
-    if (s->state == PLN_STORAGE_LIVE) check_guard(a, s);
+    check_guard(a, s);
   for (const pln_Storage *s = l->overflow; s; s = s->next) check_guard(a, s);
+}
+
+static void renew_guards(pln_Arena *a, const pln_ArenaLevel *l) {
+  for (const pln_Storage *s = l->first; s != &l->top; s = s->after)
+    if (s->guarded) fill(a, zone_of(s), block_end(s));
+  for (const pln_Storage *s = l->overflow; s; s = s->next)
+    if (s->guarded) fill(a, zone_of(s), block_end(s));
 }
 
 /* All of the level that was ever handed out, except `kept` blocks (by address, pin_next). */
@@ -88,7 +94,7 @@ static void make_gap(pln_Storage *s) {
   s->state = PLN_STORAGE_FREE;
   s->tensors = NULL;
   s->asked = 0;
-  s->guarded = false;
+  s->guarded = 0;
 }
 
 /* A live block becomes a gap; its memory may be cut from `top` again only where that is the end of the arena. */
@@ -122,7 +128,7 @@ static void give_back(pln_Arena *a, pln_ArenaLevel *l, pln_Storage *s) {
 
 static inline pln_Storage *new_block(pln_Arena *a) {
   pln_Storage *s = pln_pool_new(a->storages);
-  if (PLN_LIKELY(s != NULL)) s->survivor = false;
+  if (PLN_LIKELY(s != NULL)) s->survivor = 0;
   return s;
 }
 
@@ -137,7 +143,7 @@ static inline void start_block(pln_Arena *a, pln_ArenaLevel *l, pln_Storage *s, 
   s->depth = (uint8_t)a->depth;
   s->state = PLN_STORAGE_LIVE;
   s->home = PLN_HOME_ARENA;
-  s->overflow = s->guarded = false;
+  s->overflow = s->guarded = 0;
   s->version_op = 0;
   s->place = 0;
   a->stats.allocs++;
@@ -197,7 +203,7 @@ static pln_Status alloc_overflow(pln_Arena *a, pln_ArenaLevel *l, size_t need, s
   }
   start_block(a, l, s, bytes);
   s->bytes = need;
-  s->overflow = true;
+  s->overflow = 1;
   list_add(&l->overflow, s);
   pln_ArenaStats *stats = &a->stats;
   stats->overflow_blocks++;
@@ -209,7 +215,7 @@ static pln_Status alloc_overflow(pln_Arena *a, pln_ArenaLevel *l, size_t need, s
   return PLN_OK;
 }
 
-static pln_Status alloc_general(pln_Arena *a, size_t bytes, bool no_overflow, pln_Storage **storage_p) {
+__attribute__((noinline)) static pln_Status alloc_general(pln_Arena *a, size_t bytes, bool no_overflow, pln_Storage **storage_p) {
   pln_ArenaLevel *l = pln_arena_level(a);
   if (bytes > SIZE_MAX / 4) {
     a->stats.misses++;
@@ -338,7 +344,7 @@ void pln_arena_uncapture(pln_Arena *a, pln_Storage *s) {
 void pln_arena_note(pln_Arena *a, pln_Storage *s) {
   if (s->survivor) return;
   if (!pln_storage_held(s)) held_add(a->level[s->depth], s);
-  s->survivor = true;
+  s->survivor = 1;
   s->object.kept = 1;
 }
 
@@ -361,8 +367,7 @@ static pln_Storage *sift(pln_Arena *a, pln_ArenaLevel *l, int depth) {
   pln_Storage *kept = NULL, *next;
   for (pln_Storage *s = l->held; s; s = next) {
     next = s->pin_next;
-    s->survivor = pln_storage_held(s);
-    s->object.kept = s->survivor;
+    s->object.kept = s->survivor = (uint8_t)pln_storage_held(s);
     if (s->survivor) {
       s->depth = (uint8_t)depth;
       pln_tensors_move(s, &a->level[depth]->epoch);
@@ -410,7 +415,8 @@ static pln_Storage *new_gap(pln_Arena *a) {
   }
   make_gap(s);
   s->pins = s->captures = s->refs = 0;
-  s->overflow = false;
+  s->overflow = 0;
+  s->engine = a->engine;
   s->place = 0;
   return s;
 }
@@ -496,10 +502,11 @@ void pln_arena_reset(pln_Arena *a) {
   end_epoch(a, a->depth);
 }
 
-static pln_Status level_new(pln_ArenaLevel **l_p) {
+static pln_Status level_new(struct pln_Engine *engine, pln_ArenaLevel **l_p) {
   pln_ArenaLevel *l = pln_calloc(1, sizeof *l);
   if (!l) return pln_fail(PLN_ENOMEM, "out of memory: no host memory for a scope");
   l->epoch = PLN_EPOCH_FREED + 1;
+  l->top.engine = engine;
   *l_p = l;
   return PLN_OK;
 }
@@ -521,7 +528,7 @@ pln_Status pln_arena_scope_open(pln_Arena *a) {
   if (a->depth + 1 == PLN_MAX_DEPTH)
     return pln_fail(PLN_EARG, "scopes are nested more than %d deep", PLN_MAX_DEPTH - 1);
   pln_ArenaLevel *outer = pln_arena_level(a);
-  if (!a->level[a->depth + 1]) PLN_TRY(level_new(&a->level[a->depth + 1]));
+  if (!a->level[a->depth + 1]) PLN_TRY(level_new(a->engine, &a->level[a->depth + 1]));
   note_top(a, outer);
   outer->first_overflow = a->stats.first_overflow;
   a->stats.first_overflow = 0;
@@ -547,17 +554,20 @@ pln_Status pln_arena_init(pln_Arena *a, char *base, size_t capacity, size_t gran
   a->tensors = tensors;
   a->engine = engine;
   a->poison.word = 0x7FF8;
-  PLN_TRY(level_new(&a->level[0]));
+  PLN_TRY(level_new(engine, &a->level[0]));
   open_level(a, 0, 0);
   return PLN_OK;
 }
 
 void pln_arena_poison(pln_Arena *a, const pln_Poison *poison) {
-  bool fills = poison->on_alloc && !a->poison.on_alloc;
+  bool fills = poison->on_alloc && !a->poison.on_alloc, renews = poison->word != a->poison.word;
+  if (renews && a->poison.redzone)
+    for (int i = 0; i <= a->depth; i++) check_guards(a, a->level[i]);
   a->poison = *poison;
-  if (!fills) return;
   for (int i = 0; i <= a->depth; i++) {
     const pln_ArenaLevel *l = a->level[i];
+    if (renews) renew_guards(a, l);
+    if (!fills) continue;
     for (const pln_Storage *s = l->first; s != &l->top; s = s->after)
       if (is_gap(s)) fill(a, s->data, block_end(s));
     fill(a, l->top.data, block_end(&l->top));

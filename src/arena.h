@@ -108,7 +108,8 @@ typedef struct pln_Arena {
 ** in others. keep_headers may be set before the first block is made. PLN_EARG, PLN_ENOMEM. */
 pln_Status pln_arena_init(pln_Arena *a, char *base, size_t capacity, size_t granule, const pln_ArenaDevice *device,
                           pln_Pool *storages, pln_Pool *tensors, struct pln_Engine *engine);
-/* New settings, between ops; with on_alloc newly set, what is free now is filled. Blocks made before have no red zone. */
+/* New settings, between ops; with on_alloc newly set, what is free now is filled. Blocks made before red zones were on have none; the
+** zones of others are checked and filled anew when the word changes. */
 void pln_arena_poison(pln_Arena *a, const pln_Poison *poison);
 /* Frees overflow blocks and the arena's own memory, epoch words included: handles end with the pools' close. */
 void pln_arena_close(pln_Arena *a);

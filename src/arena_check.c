@@ -18,6 +18,7 @@ size_t pln_arena_largest_free(const pln_Arena *a) {
 
 pln_ArenaStats pln_arena_stats(const pln_Arena *a) {
   pln_ArenaStats s = a->stats;
+  if (!a->level[0]) return s; /* an engine without arena */
   for (int i = 0; i <= a->depth; i++) {
     const pln_ArenaLevel *l = a->level[i];
     size_t offset = (size_t)(l->top.data - a->base);
@@ -79,7 +80,7 @@ static const char *check_range(const pln_Arena *a, const pln_ArenaLevel *l, int 
     EXPECT(s->data == at, "a hole or an overlap between neighbours");
     EXPECT(s->bytes && s->bytes % a->granule == 0, "a block is no multiple of the granule");
     EXPECT(!s->overflow, "an overflow block is listed by address");
-    EXPECT((bool)s->object.kept == s->survivor, "kept and survivor do not agree");
+    EXPECT(s->object.kept == s->survivor, "kept and survivor do not agree");
     if (is_gap(s)) {
       EXPECT(!is_gap(before), "two free blocks side by side");
       EXPECT(bin_used(l, bin_of(s->bytes)), "a free block's bin is empty");

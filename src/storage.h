@@ -34,10 +34,9 @@ typedef struct pln_Storage {
   uint32_t refs;           /* headers alive; at 0 the block is freed as soon as it is not pinned */
   uint8_t depth;           /* scope that it belongs to, 0 outermost */
   uint8_t state, home;
-  bool overflow : 1;       /* arena lifetime, memory from the device's pool */
-  bool survivor : 1;       /* it or a header of it is kept (pool.h): on its level's held list until the next reset */
-  bool guarded : 1;        /* what follows the asked bytes is a red zone */
-  uint16_t guard;          /* and was filled with this word */
+  uint8_t overflow;        /* arena lifetime, memory from the device's pool */
+  uint8_t survivor;        /* it or a header of it is kept (pool.h): on its level's held list until the next reset */
+  uint8_t guarded;         /* what follows the asked bytes is a red zone */
   uint16_t version_op;     /* the op that wrote last (pln_OpId) */
   uint32_t place;          /* Lua line that made it, 0 unknown */
   /* links of the arena: neighbours by address; the bin of free blocks, or the level's list of overflow blocks or of

@@ -55,7 +55,6 @@ typedef struct Block {
   uint32_t pins, captures, place;
   uint64_t seed; /* of the bytes written, 0 = not written */
   bool overflow, guarded, smashed, dying;
-  uint16_t word;
   int handles;
   Handle handle[MAX_HANDLES];
 } Block;
@@ -68,6 +67,7 @@ typedef struct Model {
   char *base, *shadow; /* the arena's memory and what it should hold */
   size_t capacity, granule;
   pln_Poison poison;
+  uint16_t zone_word; /* what guards expect: the old one until a change of settings is done */
   bool keep;
   Block block[MAX_BLOCKS];
   int blocks;
@@ -143,7 +143,9 @@ static void device_fill(void *context, char *data, size_t bytes, uint16_t word) 
   words(data, bytes, word);
   for (int i = 0; i < m->blocks; i++) {
     Block *b = &m->block[i];
-    CHECK_TEXT(b->dying || !b->bytes || data >= b->data + b->bytes || b->data >= data + bytes, "poison hits a live block");
+    bool zone = b->guarded && data == b->data + zone_at(b) && data + bytes == b->data + b->bytes;
+    CHECK_TEXT(b->dying || zone || !b->bytes || data >= b->data + b->bytes || b->data >= data + bytes,
+               "poison hits a live block");
   }
 }
 
@@ -155,7 +157,7 @@ static void device_guard(void *context, char *data, size_t bytes, uint16_t word,
   for (int i = 0; i < m->blocks; i++) {
     Block *b = &m->block[i];
     if (b->place != place) continue;
-    CHECK(b->guarded && data == b->data + zone_at(b) && data + bytes == b->data + b->bytes && word == b->word);
+    CHECK(b->guarded && data == b->data + zone_at(b) && data + bytes == b->data + b->bytes && word == m->zone_word);
     CHECK_TEXT(whole == !b->smashed, "a red zone is judged wrong");
     return;
   }
@@ -270,7 +272,6 @@ static void do_alloc(Model *m, size_t bytes, bool no_overflow) {
   b->place = s->place = ++m->places;
   b->overflow = s->overflow;
   b->guarded = bytes && m->poison.redzone;
-  b->word = m->poison.word;
   CHECK(s->bytes == need && s->asked == bytes && s->refs == 1 && s->depth == m->depth && s->pins == 0 && s->captures == 0);
   CHECK(s->state == PLN_STORAGE_LIVE && s->home == PLN_HOME_ARENA && !s->tensors && s->version == 0);
   CHECK((s->data == NULL) == (bytes == 0) && (uintptr_t)s->data % m->granule == 0);
@@ -435,11 +436,19 @@ static void do_open(Model *m) {
   m->allocs_before[d] = m->want.allocs;
 }
 
-static void do_poison(Model *m) {
-  pln_Poison p = {below(2), below(2), below(2), below(2) ? 0x7ff8 : 0x1234, below(2) ? 2 * (uint32_t)below(80) : 0};
-  bool fills = p.on_alloc && !m->poison.on_alloc;
+static void set_poison(Model *m, pln_Poison p) {
+  bool fills = p.on_alloc && !m->poison.on_alloc, renews = p.word != m->poison.word;
+  uint64_t guards = m->guards;
+  for (int i = 0; i < m->blocks && renews; i++) guards += m->block[i].guarded && m->poison.redzone;
   m->poison = p;
   pln_arena_poison(&m->a, &p);
+  m->zone_word = p.word;
+  CHECK(m->guards == guards);
+  for (int i = 0; i < m->blocks && renews; i++)
+    if (m->block[i].guarded) {
+      model_fill(m, &m->block[i], zone_at(&m->block[i]));
+      m->block[i].smashed = false;
+    }
   if (!fills) return;
   char *old = malloc(m->capacity);
   memcpy(old, m->shadow, m->capacity);
@@ -450,6 +459,11 @@ static void do_poison(Model *m) {
       memcpy(m->shadow + at, old + at, m->block[i].bytes);
     }
   free(old);
+}
+
+static void do_poison(Model *m) {
+  pln_Poison p = {below(2), below(2), below(2), below(2) ? 0x7ff8 : 0x1234, below(2) ? 2 * (uint32_t)below(80) : 0};
+  set_poison(m, p);
 }
 
 /* A write past the end of a tensor. */
@@ -614,7 +628,7 @@ static void model_open(Model *m, size_t capacity, size_t granule, bool keep) {
   m->shadow = malloc(capacity);
   memset(m->base, 0x22, capacity);
   memset(m->shadow, 0x22, capacity);
-  m->poison.word = 0x7ff8;
+  m->poison.word = m->zone_word = 0x7ff8;
   m->budget = capacity * 2;
   pln_pool_init(&m->storages, storages, &m->serials);
   pln_pool_init(&m->tensors, tensors, &m->serials);
@@ -755,11 +769,10 @@ static void case_messages(Model *m) {
 static void case_poison_later(Model *m) {
   model_open(m, 8192, 64, false);
   do_alloc(m, 100, false);
-  m->poison = (pln_Poison){true, true, false, 0x7ff8, 64};
-  pln_arena_poison(&m->a, &m->poison);
+  set_poison(m, (pln_Poison){true, true, false, 0x7ff8, 64});
   do_alloc(m, 100, false);
-  m->poison.word = 0x1234;
-  pln_arena_poison(&m->a, &m->poison);
+  do_smash(m, 1);
+  set_poison(m, (pln_Poison){true, true, false, 0x1234, 64});
   do_alloc(m, 101, false);
   do_hold(m, 1, true);
   do_smash(m, 1);

@@ -222,7 +222,7 @@ static void set_count(lua_State *L, const char *name, uint64_t v) {
 
 static int engine_stats(lua_State *L) {
   pln_Engine *e = pll_engine(L, 1, "stats");
-  const pln_ArenaStats *s = &e->arena.stats;
+  const pln_ArenaStats stats = pln_arena_stats(&e->arena), *s = &stats;
   lua_createtable(L, 0, 32);
   set_count(L, "capacity", e->has_arena ? e->arena.capacity : 0);
   set_count(L, "offset", e->has_arena ? pln_arena_offset(&e->arena) : 0);
