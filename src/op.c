@@ -419,7 +419,7 @@ pln_Status pln_prep_dims(const pln_Prep *p, int opt, int ndim, uint32_t *mask_p)
     return PLN_OK;
   }
   for (int i = 0; i < o->list.ndim; i++) {
-    int dim;
+    int dim = 0;
     PLN_TRY(one_dim(p, opt, o->list.size[i], ndim, &dim));
     if (mask >> dim & 1)
       return pln_prep_fail(p, PLN_EARG, "argument '%s': dimension %d is given twice", option_name(p, opt), dim + 1);
