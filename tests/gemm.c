@@ -235,14 +235,13 @@ static Matrix make (int64_t m, int64_t n, int64_t batch, int layout, size_t elem
 
 static int fused; /* the machine's chains are fused */
 
-static float chain_f32 (float a, float b, float c) {
-  volatile float product = a * b;
-  return fused ? fmaf(a, b, c) : product + c;
+/* The file is built without contraction, so a * b + c is rounded twice. */
+static inline float chain_f32 (float a, float b, float c) {
+  return fused ? fmaf(a, b, c) : a * b + c;
 }
 
-static double chain_f64 (double a, double b, double c) {
-  volatile double product = a * b;
-  return fused ? fma(a, b, c) : product + c;
+static inline double chain_f64 (double a, double b, double c) {
+  return fused ? fma(a, b, c) : a * b + c;
 }
 
 FLOATS(float, f32, chain_f32)
@@ -269,29 +268,31 @@ static void test_floats (pln_Threads *pool) {
            (int)below(2));
   static const int64_t sizes[] = { 1, 2, 3, 5, 8, 13, 31, 32, 33, 48, 49, 64, 85, 130, 200 };
   static const int64_t depths[] = { 1, 2, 8, 31, 32, 64, 100, 255, 256, 257, 511, 512, 513, 700 };
-  for (int i = 0; i < 250; i++)
+  for (int i = 0; i < 60; i++)
     both(pool, sizes[below(15)], sizes[below(15)], depths[below(14)], 1, any_layout(),
          any_layout(), any_c(), 0, (int)below(2));
-  for (int la = 0; la < LAYOUTS; la++) /* every pair of layouts, packed and in place */
+  for (int la = 0; la < LAYOUTS; la++) /* every pair of layouts */
     for (int lb = 0; lb < LAYOUTS; lb++) {
-      both(pool, 97, 75, 300, 1, la, lb, any_c(), 0, (int)below(2));
+      both(pool, 67, 75, 270, 1, la, lb, any_c(), 0, (int)below(2));
       both(pool, 9, 17, 21, 1, la, lb, any_c(), 0, (int)below(2));
       both(pool, 1, 150, 33, 1, la, lb, any_c(), 0, (int)below(2));
       both(pool, 150, 1, 33, 1, la, lb, any_c(), 0, (int)below(2));
       both(pool, 1, 1, 77, 1, la, lb, any_c(), 0, (int)below(2));
     }
-  for (int i = 0; i < 150; i++)
+  for (int i = 0; i < 60; i++)
     both(pool, sizes[below(9)], sizes[below(9)], depths[below(8)], 1 + below(40), any_layout(),
          any_layout(), any_c(), (int)below(2), (int)below(2));
   both(pool, 60, 60, 60, 30, ROWS, ROWS, ROWS, 1, 0); /* folds into one product */
   both(pool, 1, 1, 60, 30, ROWS, ROWS, ROWS, 1, 0);   /* must not */
-  both(pool, 700, 600, 260, 1, ROWS, ROWS, ROWS, 0, 0);
-  both(pool, 700, 600, 260, 1, ROWS, COLUMNS, COLUMNS, 0, 1);
+  /* large enough for packing */
+  both(pool, 277, 291, 260, 1, ROWS, ROWS, ROWS, 0, 0);
+  both(pool, 277, 291, 260, 1, COLUMNS, COLUMNS, COLUMNS, 0, 1);
+  both(pool, 277, 291, 260, 1, UPSIDE, SPACED, SPACED, 0, 1);
+  both(pool, 4200, 300, 16, 1, ROWS, ROWS, ROWS, 0, 0); /* ... in more than one block */
+  both(pool, 300, 4200, 17, 1, BACKWARD, PADDED, ROWS, 0, 0);
   both(pool, 5000, 13, 17, 1, ROWS, ROWS, ROWS, 0, 1);
   both(pool, 13, 5000, 17, 1, ROWS, COLUMNS, SPACED, 0, 0);
   both(pool, 2, 3000, 300, 1, COLUMNS, COLUMNS, ROWS, 0, 1);
-  both(pool, 4200, 20, 20, 1, ROWS, ROWS, ROWS, 0, 0);
-  both(pool, 20, 2100, 20, 1, ROWS, ROWS, COLUMNS, 0, 0);
 }
 
 /* NaN and infinity go through; a cleared product does not keep what C held. */
@@ -358,7 +359,7 @@ static int run_all (void) {
   fused = 0;
 #endif
   test_threads();
-  for (int n = 1; n <= 3; n++) {
+  for (int n = 1; n <= 3; n += 2) {
     pln_Threads *pool = pln_threads_new(n);
     test_floats(pool);
     test_integers(pool);

@@ -86,7 +86,7 @@ static void find (void *library, const char *name, void *function_p) {
 static void load (void) {
   const char *wanted = getenv("PERILUNE_BLAS");
   if (wanted == NULL || *wanted == '\0' || strcmp(wanted, "0") == 0) {
-    snprintf(state, sizeof state, "own kernels; PERILUNE_BLAS was not set");
+    snprintf(state, sizeof state, "own kernels; PERILUNE_BLAS asks for no other");
     return;
   }
   const char *name = strcmp(wanted, "1") == 0 ? "libopenblas.so.0" : wanted;

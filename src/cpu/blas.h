@@ -20,7 +20,7 @@ enum { PLN_BLAS_ROWS = 101, PLN_BLAS_PLAIN = 111, PLN_BLAS_TURNED = 112 };
 /* Asked for are only blocks of m x n x k with k up to PLN_GEMM_KC and m and n multiples of
 ** PLN_BLAS_STEP from PLN_BLAS_LEAST to PLN_BLAS_MOST: there a library can be expected to add in the
 ** order of k, and there it is tried.  Smaller ones and edges it computes in orders of its own. */
-#define PLN_BLAS_STEP 8
+#define PLN_BLAS_STEP 16
 #define PLN_BLAS_LEAST 64
 #define PLN_BLAS_MOST 512
 

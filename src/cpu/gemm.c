@@ -16,7 +16,7 @@
 #include "kernels/gemm_kernel.h"
 
 /* Sizes found by measuring; they decide about speed, never about bits. */
-#define PACK_WORK 300000.0     /* m n k from which packing pays */
+#define PACK_WORK 2e7          /* m n k from which packing pays */
 #define PACK_SIDE 12           /* ... and the least m and n */
 #define PACK_DEPTH 16          /* ... and k */
 #define PACK_ROWS 4096         /* of A packed at once */
@@ -24,10 +24,15 @@
 #define TASK_ROWS 168          /* of a task: its panels of A stay in the second-level cache */
 #define TASK_COLS 256
 #define PANELS 4               /* packed by one task */
-#define PARALLEL_WORK 500000.0 /* m n k that is worth waking a thread for */
+#define PARALLEL_WORK 1e6      /* m n k that is worth waking a thread for */
 #define BATCH_WORK 2e7         /* products below this are shared out whole */
 #define BLAS_WORK 2e6          /* m n k from which another library may be worth its call */
-#define CUT 512                /* rows and columns of a task that packs nothing */
+#define COPY_ROWS 48           /* rows of A from which a copy of B can be worth while */
+#define COPY_BYTES 1024        /* ... when its rows are so far apart */
+#define CUT_ROWS 128           /* of a task that packs nothing */
+#define CUT_COLS 128
+#define FLAT_ROWS 16           /* with fewer rows, tasks have more columns */
+#define FLAT_COLS 512
 #define SPREAD 64              /* side of a block on its way to a C without contiguous rows */
 #define PLAIN_SIDE 48          /* products up to this go straight to the kernel */
 #define MAX_MR 14

@@ -66,9 +66,12 @@ static void K(scalar) (const KERNELS *t, const K(View) *v) {
   *v->c = v->add ? *v->c + lanes[0] : lanes[0];
 }
 
-/* k <= KC and rows of C contiguous. */
+/* k <= KC and rows of C contiguous.  B is read where it lies; it is copied where its rows are far
+** apart and every vector straddles two lines of the cache, again and again. */
 static void K(rows) (const KERNELS *t, const K(View) *v) {
-  if (v->bs1 == 1 || v->n == 1) {
+  uintptr_t apart = (uintptr_t)v->bs0 * sizeof(T);
+  int copy = v->m >= COPY_ROWS && apart >= COPY_BYTES && (((uintptr_t)v->b | apart) & 63) != 0;
+  if ((v->bs1 == 1 && !copy) || v->n == 1) {
     pln_Gemm g = { v->m, v->n, v->k, v->as0, v->as1, v->bs0, 1, v->cs0, 1, 1, 0, 0, 0, v->add };
     t->direct(&g, v->a, v->b, v->c);
     return;
@@ -263,8 +266,9 @@ static void K(product) (pln_Threads *pool, const KERNELS *t, const K(View) *v) {
     K(in_place)(t, v);
     return;
   }
-  K(Cut) q = { t, v, CUT, CUT, portions(v->n, CUT) };
-  pln_threads_run(pool, q.across * portions(v->m, CUT), K(cut_task), &q);
+  K(Cut) q = { .t = t, .v = v, .rows = CUT_ROWS, .cols = v->m < FLAT_ROWS ? FLAT_COLS : CUT_COLS };
+  q.across = portions(v->n, q.cols);
+  pln_threads_run(pool, q.across * portions(v->m, q.rows), K(cut_task), &q);
 }
 
 typedef struct K(Batch) {
@@ -289,7 +293,8 @@ static void K(batch_task) (void *ctx, int64_t task) {
 }
 
 /* Everything but the smallest plain product: batches, empty sizes, flat and large ones. */
-static void K(general) (pln_Threads *pool, const pln_Gemm *g, const T *a, const T *b, T *c) {
+__attribute__((noinline)) static void K(general) (pln_Threads *pool, const pln_Gemm *g, const T *a,
+                                                  const T *b, T *c) {
   if (g->m <= 0 || g->n <= 0 || g->batch <= 0) return;
   pln_Gemm folded = *g;
   /* A batch that is one tall product, as of a layer; a dot product adds up in another order. */
@@ -308,28 +313,31 @@ static void K(general) (pln_Threads *pool, const pln_Gemm *g, const T *a, const 
   }
 }
 
+/* A small product with contiguous rows of C, whose B is not by rows. */
+__attribute__((noinline)) static void K(small) (const pln_Gemm *g, const T *a, const T *b, T *c) {
+  const KERNELS *t = &pln_gemm_table()->TYPE;
+  if (g->m == 1 && g->bs0 == 1) {
+    t->row(g->n, g->k, a, g->as1, b, g->bs1, c, g->accumulate);
+    return;
+  }
+  T strip[PLAIN_SIDE * MAX_NR(T)];
+  for (int64_t j = 0; j < g->n; j += t->nr) {
+    pln_Gemm packed = *g;
+    packed.n = packed.bs0 = least(g->n - j, t->nr);
+    t->pack(packed.n, packed.n, g->k, b + j * g->bs1, g->bs1, g->bs0, strip);
+    t->direct(&packed, a, strip, c + j);
+  }
+}
+
+/* The shortest way for the products that are over before a long one has begun. */
 void GEMM (pln_Threads *pool, const pln_Gemm *g, const T *a, const T *b, T *c) {
   if (g->batch == 1 && g->cs1 == 1 && (uint64_t)(g->k - 1) < PLAIN_SIDE
       && (uint64_t)(g->m - 1) < PLAIN_SIDE && (uint64_t)(g->n - 2) < PLAIN_SIDE) {
-    const KERNELS *t = &pln_gemm_table()->TYPE;
-    if (g->bs1 == 1) {
-      t->direct(g, a, b, c);
-      return;
-    }
-    if (g->bs0 == 1 && g->m == 1) {
-      t->row(g->n, g->k, a, g->as1, b, g->bs1, c, g->accumulate);
-      return;
-    }
-    if (g->n <= t->nr) {
-      T strip[PLAIN_SIDE * MAX_NR(T)];
-      pln_Gemm packed = *g;
-      packed.bs0 = g->n;
-      t->pack(g->n, g->n, g->k, b, g->bs1, g->bs0, strip);
-      t->direct(&packed, a, strip, c);
-      return;
-    }
+    if (g->bs1 == 1) pln_gemm_table()->TYPE.direct(g, a, b, c);
+    else K(small)(g, a, b, c);
+  } else {
+    K(general)(pool, g, a, b, c);
   }
-  K(general)(pool, g, a, b, c);
 }
 
 #undef T

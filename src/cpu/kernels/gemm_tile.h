@@ -81,7 +81,7 @@ static inline void K(strip) (K(Direct) *const table[][2], int max, int part, con
   table[m - 1][part != 0](g, part, a, b, c);
 }
 
-static void K(direct) (const pln_Gemm *g, const T *a, const T *b, T *c) {
+__attribute__((noinline)) static void K(strips) (const pln_Gemm *g, const T *a, const T *b, T *c) {
   int64_t n = g->n;
   if (g->m <= 3) /* few rows: more columns at once, to have enough sums under way */
     for (; n >= 4 * W; n -= 4 * W, b += 4 * W, c += 4 * W)
@@ -89,6 +89,11 @@ static void K(direct) (const pln_Gemm *g, const T *a, const T *b, T *c) {
   for (; n > W; n -= 2 * W, b += 2 * W, c += 2 * W)
     K(strip)(K(direct_2), 6, n >= 2 * W ? 0 : (int)(n - W), g, a, b, c);
   if (n > 0) K(strip)(K(direct_1), 8, n == W ? 0 : (int)n, g, a, b, c);
+}
+
+static void K(direct) (const pln_Gemm *g, const T *a, const T *b, T *c) {
+  if (g->n <= W && g->m <= 8) K(direct_1)[g->m - 1][g->n != W](g, (int)g->n, a, b, c);
+  else K(strips)(g, a, b, c);
 }
 
 /* Elements of a 16-byte lane: so many terms of k are turned at once. */
@@ -128,12 +133,12 @@ static void K(pack) (int64_t rows, int64_t ld, int64_t k, const T *in, int64_t s
                      T *out) {
   int64_t i = 0;
   if (s0 == 1) {
-    for (; rows - i >= W; i += W)
-      for (int64_t p = 0; p < k; p++) K(store)(out + p * ld + i, K(load)(in + p * s1 + i));
-    if (rows > i)
-      for (int64_t p = 0; p < k; p++)
+    for (int64_t p = 0; p < k; p++) {
+      for (i = 0; rows - i >= W; i += W) K(store)(out + p * ld + i, K(load)(in + p * s1 + i));
+      if (rows > i)
         K(store_part)(out + p * ld + i, K(load_part)(in + p * s1 + i, (int)(rows - i)),
                       (int)(rows - i));
+    }
   } else if (s1 == 1) {
     for (; rows - i >= W; i += W) K(pack_turned)(1, W, ld, k, in + i * s0, s0, out + i);
     if (rows > i) K(pack_turned)(0, rows - i, ld, k, in + i * s0, s0, out + i);
