@@ -35,7 +35,7 @@ generate() {
   list headers src cuda lua/binding -name '*.h' -o -name '*.cuh' -o -name '*.def' -o -name '*.inc'
   list lua_files lua/perilune -name '*.lua'
   # Distributed whole.
-  list folders bench cuda/emulator docs examples scripts spec -maxdepth 0 ! -empty
+  list folders bench cuda/emulator docs examples scripts spec tests -maxdepth 0 ! -empty
 }
 
 case ${1-} in

@@ -205,7 +205,7 @@ EXPORT int luaopen_perilune_core(lua_State *L) {
     push_row(L, &pln_ops[i]);
     lua_rawseti(L, -2, i + 1);
   }
-  lua_setfield(L, -3, "rows");
+  lua_setfield(L, -2, "rows");
   lua_setfield(L, -2, "ops");
   lua_newtable(L);
   for (int d = 0; d < PLN_NDTYPE; d++) {
