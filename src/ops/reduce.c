@@ -30,8 +30,11 @@ void pln_reduce_layout(pln_Prep *p, const pln_Tensor *x, uint32_t mask, uint32_t
       numel *= x->shape[d], kept[nkept++] = d;
   c->numel = numel;
   c->i[1] = count;
-  if (numel == 0) {
+  if (numel == 0) { /* for those who go on all the same: no lanes */
     p->done = 1;
+    c->ndim = 1;
+    c->size[0] = 0;
+    c->i[0] = 1;
     return;
   }
   for (int i = 0; i < nreduced; i++) size[i] = x->shape[reduced[i]];
@@ -47,7 +50,7 @@ void pln_reduce_layout(pln_Prep *p, const pln_Tensor *x, uint32_t mask, uint32_t
   } else {
     nreduced = pln_shape_collapse(nreduced, size, nfull, sets);
   }
-  int64_t *keep[PLN_MAX_ARGS];
+  int64_t *keep[PLN_MAX_ARGS] = {NULL};
   for (int i = 0; i < nkept; i++) c->size[i] = x->shape[kept[i]];
   for (int a = 0; a < nargs; a++) {
     pln_Arg *g = &c->arg[a];
