@@ -163,21 +163,24 @@ static pln_Status repeat(pln_Prep *p, const char *name, const pln_Tensor *x, int
   int last = -1;
   for (int d = 0; d < ndim; d++) {
     if (shape.size[d] == 1) continue;
-    bool merges = last >= 0 && loop[d].each == 1 && loop[d].count == 1 && c->i[last] == 1 &&
-                  out->stride[last] == shape.size[d] * out->stride[d] &&
-                  (in->shape[last] == 1 || in->stride[last] == loop[d].size * loop[d].stride);
-    if (merges) {
+    c->numel *= shape.size[d];
+    bool follows = last >= 0 && c->i[last] == 1 && out->stride[last] == shape.size[d] * out->stride[d];
+    bool plain = loop[d].each == 1 && loop[d].count == 1;
+    if (follows && plain && (in->shape[last] == 1 || in->stride[last] == loop[d].size * loop[d].stride)) {
       c->size[last] *= shape.size[d];
       in->shape[last] *= loop[d].size;
+      in->stride[last] = loop[d].stride;
+    } else if (follows && loop[d].size == 1) { /* each element of the dimension before, so often in a row */
+      c->size[last] *= shape.size[d];
+      c->i[last] = shape.size[d];
     } else {
       last++;
       c->size[last] = shape.size[d];
       in->shape[last] = loop[d].size;
+      in->stride[last] = loop[d].stride;
       c->i[last] = loop[d].each;
     }
-    in->stride[last] = loop[d].stride;
     out->stride[last] = out->stride[d];
-    c->numel *= shape.size[d];
   }
   if (last < 0) {
     last = 0;

@@ -21,12 +21,9 @@ INLINE void repeat_row(char *to, int64_t to_step, const char *x, int64_t x_step,
                        int64_t end, size_t bytes) {
   const int64_t b = (int64_t)bytes;
   if (each > 1) {
-    for (int64_t c = begin; c < end;) {
-      int64_t run = each - c % each;
-      if (run > end - c) run = end - c;
-      move(to + c * to_step * b, to_step, x + c / each % size * x_step * b, 0, run, bytes);
-      c += run;
-    }
+    int64_t at = begin / each % size, run = each - begin % each;
+    for (int64_t c = begin; c < end; c += run, run = each, at = at + 1 < size ? at + 1 : 0)
+      for (int64_t k = c; k < c + run && k < end; k++) memcpy(to + k * to_step * b, x + at * x_step * b, bytes);
     return;
   }
   /* one period out of x, the rest out of what is there already, ever longer */
