@@ -529,7 +529,6 @@ pln_Status pln_arena_scope_open(pln_Arena *a) {
     return pln_fail(PLN_EARG, "scopes are nested more than %d deep", PLN_MAX_DEPTH - 1);
   pln_ArenaLevel *outer = pln_arena_level(a);
   if (!a->level[a->depth + 1]) PLN_TRY(level_new(a->engine, &a->level[a->depth + 1]));
-  note_top(a, outer);
   outer->first_overflow = a->stats.first_overflow;
   a->stats.first_overflow = 0;
   outer->top.bytes = 0;
