@@ -75,11 +75,7 @@ static void look_at_signals (void *ctx, int64_t task) {
 }
 
 static void *hammer (void *pool) {
-  for (int i = 0; i < 200; i++) {
-    _Atomic int64_t sum = 0;
-    pln_threads_run(pool, 100, count_task, NULL);
-    (void)sum;
-  }
+  for (int i = 0; i < 200; i++) pln_threads_run(pool, 100, count_task, NULL);
   return NULL;
 }
 
@@ -305,29 +301,29 @@ static void test_special (void) {
 
 /* Integers */
 
-#define WHOLE(NAME, IN, OUT)                                                                       \
+#define WHOLE(NAME, T)                                                                             \
   static void NAME##_case (pln_Threads *pool, int64_t m, int64_t n, int64_t k, int64_t batch,      \
                            int la, int lb, int lc, int accumulate) {                               \
-    Matrix a = make(m, k, batch, la, sizeof(IN)), b = make(k, n, batch, lb, sizeof(IN));           \
-    Matrix c = make(m, n, batch, lc, sizeof(OUT));                                                 \
+    Matrix a = make(m, k, batch, la, sizeof(T)), b = make(k, n, batch, lb, sizeof(T));             \
+    Matrix c = make(m, n, batch, lc, sizeof(T));                                                   \
     for (size_t i = 0; i < a.size; i++) a.bytes[i] = (char)draw();                                 \
     for (size_t i = 0; i < b.size; i++) b.bytes[i] = (char)draw();                                 \
     for (size_t i = 0; i < c.size; i++) c.bytes[i] = (char)draw();                                 \
     char *before = malloc(c.size);                                                                 \
     memcpy(before, c.bytes, c.size);                                                               \
-    OUT *expected = (OUT *)(before + ((char *)c.data - c.bytes));                                  \
+    T *expected = (T *)(before + ((char *)c.data - c.bytes));                                      \
     pln_Gemm g = { m, n, k, a.s0, a.s1, b.s0, b.s1, c.s0, c.s1, batch, a.batch, b.batch, c.batch,  \
                    accumulate };                                                                   \
     pln_gemm_##NAME(pool, &g, a.data, b.data, c.data);                                             \
     for (int64_t x = 0; x < batch; x++)                                                            \
       for (int64_t i = 0; i < m; i++)                                                              \
         for (int64_t j = 0; j < n; j++) {                                                          \
-          OUT *to = expected + x * c.batch + i * c.s0 + j * c.s1;                                  \
+          T *to = expected + x * c.batch + i * c.s0 + j * c.s1;                                    \
           uint64_t sum = accumulate ? (uint64_t)*to : 0;                                           \
           for (int64_t p = 0; p < k; p++)                                                          \
-            sum += (uint64_t)((IN *)a.data)[x * a.batch + i * a.s0 + p * a.s1]                     \
-                   * (uint64_t)((IN *)b.data)[x * b.batch + p * b.s0 + j * b.s1];                  \
-          *to = (OUT)sum;                                                                          \
+            sum += (uint64_t)((T *)a.data)[x * a.batch + i * a.s0 + p * a.s1]                      \
+                   * (uint64_t)((T *)b.data)[x * b.batch + p * b.s0 + j * b.s1];                   \
+          *to = (T)sum;                                                                            \
         }                                                                                          \
     check(memcmp(before, c.bytes, c.size) == 0, #NAME);                                            \
     free(before);                                                                                  \
@@ -336,10 +332,9 @@ static void test_special (void) {
     free(c.bytes);                                                                                 \
   }
 
-WHOLE(u8, uint8_t, uint8_t)
-WHOLE(i32, int32_t, int32_t)
-WHOLE(i64, int64_t, int64_t)
-WHOLE(u8_i64, uint8_t, int64_t)
+WHOLE(u8, uint8_t)
+WHOLE(i32, int32_t)
+WHOLE(i64, int64_t)
 
 static void test_integers (pln_Threads *pool) {
   for (int i = 0; i < 100; i++) {
@@ -348,7 +343,6 @@ static void test_integers (pln_Threads *pool) {
     u8_case(pool, m, n, k, batch, la, lb, lc, add);
     i32_case(pool, m, n, k, batch, la, lb, lc, add);
     i64_case(pool, m, n, k, batch, la, lb, lc, add);
-    u8_i64_case(pool, m, n, k, batch, la, lb, lc, add);
   }
   i64_case(pool, 150, 160, 170, 1, ROWS, COLUMNS, ROWS, 0);
 }
@@ -376,6 +370,10 @@ int main (int argc, char **argv) {
   if (argc > 1) return run_all();
   static const char *const settings[][2] = { { "v2", "0" }, { "v3", "0" }, { "v4", "0" },
                                              { "v4", "1" } };
+#ifdef __x86_64__
+  /* OpenBLAS may not know the processor and then choose kernels that are refused. */
+  if (__builtin_cpu_supports("avx512f")) setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
+#endif
   for (int i = 0; i < 4; i++) {
     setenv("PERILUNE_ISA", settings[i][0], 1);
     setenv("PERILUNE_BLAS", settings[i][1], 1);

@@ -147,7 +147,7 @@ static void widen (Width width, const void *from, int64_t s0, int64_t s1, int64_
 
 typedef struct Whole {
   const pln_Gemm *g;
-  Width in, out;
+  Width width;
   const char *a, *b;
   char *c;
   int64_t across, down;
@@ -165,14 +165,14 @@ static void whole_task (void *ctx, int64_t task) {
   int64_t i0 = task / q->across % q->down * SIDE, m = least(g->m - i0, SIDE);
   int64_t j0 = task % q->across * SIDE, n = least(g->n - j0, SIDE);
   uint64_t a[SIDE][SIDE], b[SIDE][SIDE], sum[SIDE][SIDE];
-  char *c = q->c + (x * g->cbatch + i0 * g->cs0 + j0 * g->cs1) * bytes_of(q->out);
-  if (g->accumulate) widen(q->out, c, g->cs0, g->cs1, m, n, sum);
+  char *c = q->c + (x * g->cbatch + i0 * g->cs0 + j0 * g->cs1) * bytes_of(q->width);
+  if (g->accumulate) widen(q->width, c, g->cs0, g->cs1, m, n, sum);
   else memset(sum, 0, sizeof sum);
   for (int64_t p0 = 0; p0 < g->k; p0 += SIDE) {
     int64_t k = least(g->k - p0, SIDE);
-    widen(q->in, q->a + (x * g->abatch + i0 * g->as0 + p0 * g->as1) * bytes_of(q->in), g->as0,
+    widen(q->width, q->a + (x * g->abatch + i0 * g->as0 + p0 * g->as1) * bytes_of(q->width), g->as0,
           g->as1, m, k, a);
-    widen(q->in, q->b + (x * g->bbatch + p0 * g->bs0 + j0 * g->bs1) * bytes_of(q->in), g->bs0,
+    widen(q->width, q->b + (x * g->bbatch + p0 * g->bs0 + j0 * g->bs1) * bytes_of(q->width), g->bs0,
           g->bs1, k, n, b);
     for (int64_t i = 0; i < m; i++)
       for (int64_t p = 0; p < k; p++)
@@ -181,36 +181,31 @@ static void whole_task (void *ctx, int64_t task) {
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < n; j++) {
       int64_t at = i * g->cs0 + j * g->cs1;
-      if (q->out == U8) ((uint8_t *)c)[at] = (uint8_t)sum[i][j];
-      else if (q->out == I32) ((int32_t *)c)[at] = (int32_t)sum[i][j];
+      if (q->width == U8) ((uint8_t *)c)[at] = (uint8_t)sum[i][j];
+      else if (q->width == I32) ((int32_t *)c)[at] = (int32_t)sum[i][j];
       else ((int64_t *)c)[at] = (int64_t)sum[i][j];
     }
 }
 
-static void whole (pln_Threads *pool, const pln_Gemm *g, Width in, Width out, const void *a,
-                   const void *b, void *c) {
+static void whole (pln_Threads *pool, const pln_Gemm *g, Width width, const void *a, const void *b,
+                   void *c) {
   if (g->m <= 0 || g->n <= 0 || g->batch <= 0) return;
-  Whole q = { g, in, out, a, b, c, portions(g->n, SIDE), portions(g->m, SIDE) };
+  Whole q = { g, width, a, b, c, portions(g->n, SIDE), portions(g->m, SIDE) };
   double work = (double)g->batch * (double)g->m * (double)g->n * (double)g->k;
   pln_threads_run(work < PARALLEL_WORK ? NULL : pool, g->batch * q.down * q.across, whole_task, &q);
 }
 
 void pln_gemm_u8 (pln_Threads *pool, const pln_Gemm *g, const uint8_t *a, const uint8_t *b,
                   uint8_t *c) {
-  whole(pool, g, U8, U8, a, b, c);
+  whole(pool, g, U8, a, b, c);
 }
 
 void pln_gemm_i32 (pln_Threads *pool, const pln_Gemm *g, const int32_t *a, const int32_t *b,
                    int32_t *c) {
-  whole(pool, g, I32, I32, a, b, c);
+  whole(pool, g, I32, a, b, c);
 }
 
 void pln_gemm_i64 (pln_Threads *pool, const pln_Gemm *g, const int64_t *a, const int64_t *b,
                    int64_t *c) {
-  whole(pool, g, I64, I64, a, b, c);
-}
-
-void pln_gemm_u8_i64 (pln_Threads *pool, const pln_Gemm *g, const uint8_t *a, const uint8_t *b,
-                      int64_t *c) {
-  whole(pool, g, U8, I64, a, b, c);
+  whole(pool, g, I64, a, b, c);
 }

@@ -31,8 +31,6 @@ void pln_gemm_f64(pln_Threads *pool, const pln_Gemm *g, const double *a, const d
 void pln_gemm_u8(pln_Threads *pool, const pln_Gemm *g, const uint8_t *a, const uint8_t *b, uint8_t *c);
 void pln_gemm_i32(pln_Threads *pool, const pln_Gemm *g, const int32_t *a, const int32_t *b, int32_t *c);
 void pln_gemm_i64(pln_Threads *pool, const pln_Gemm *g, const int64_t *a, const int64_t *b, int64_t *c);
-/* ... and bytes summed into 64 bits. */
-void pln_gemm_u8_i64(pln_Threads *pool, const pln_Gemm *g, const uint8_t *a, const uint8_t *b, int64_t *c);
 
 /* The instruction set in use: "v2", "v3", "v4" or "base".  PERILUNE_ISA in the environment asks for
 ** a lower one. */
