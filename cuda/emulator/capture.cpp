@@ -160,7 +160,8 @@ static cudaError_t end(cudaStream_t handle, cudaGraph_t *graph) {
 static void replay(const Graph &g, Stream &s) {
   const size_t n = g.nodes.size();
   const unsigned seed = settings().seed;
-  Random random(seed + 99u);
+  static std::atomic<unsigned> replays{0};
+  Random random(seed * 15485863ull + replays++);
   std::vector<int> missing(n), ready;
   std::vector<std::vector<int>> next(n);
   {

@@ -27,19 +27,17 @@ Kernel *find_kernel(const void *function) {
   return &kernels()[function];
 }
 
-/* The template argument in "static const char* plemu::Instance<K>::name() [with auto K = f<2>; ...". */
+/* The kernel in "... [with P = {float*}; void (* Kernel)(P ...) = f<2>]" (gcc) and in
+ * "... [Kernel = &f]" (clang, without template arguments). */
 static std::string instance_name(const char *pretty) {
-  const char *p = strstr(pretty, "Kernel = ");
-  if (!p) return pretty;
-  p += strlen("Kernel = ");
-  if (*p == '&') p++;
-  int depth = 0;
-  const char *end = p;
-  for (; *end && (depth > 0 || (*end != ';' && *end != ']' && *end != ',')); end++) {
-    if (strchr("<({[", *end)) depth++;
-    if (strchr(">)}]", *end)) depth--;
-  }
-  return std::string(p, end);
+  std::string name = pretty;
+  const size_t at = name.rfind(" = ");
+  if (at == std::string::npos || name.back() != ']') return name;
+  name = name.substr(at + 3, name.size() - at - 4);
+  if (name[0] == '&') name.erase(0, 1);
+  for (const char *scope : {"{anonymous}::", "(anonymous namespace)::"})
+    if (name.compare(0, strlen(scope), scope) == 0) name.erase(0, strlen(scope));
+  return name;
 }
 
 void run_launch(const Launch &launch, Block &block) {
@@ -56,7 +54,7 @@ void run_launch(const Launch &launch, Block &block) {
     }
     launch.kernel->runs++;
     if (seed > 1 && total > 1 && total <= 1u << 24) {
-      Random random(seed * 77ull + 5);
+      Random random(seed * 32452843ull + block_serial);
       for (size_t i = 0; i < total; i++) order.push_back((unsigned)i);
       for (size_t i = total; i > 1; i--) std::swap(order[i - 1], order[random.below((uint32_t)i)]);
     }

@@ -10,7 +10,7 @@
 namespace plemu {
 
 struct Kernel {
-  std::string name;           /* the instance, such as softmax<256> */
+  std::string name;           /* softmax<256>; clang says only softmax */
   size_t dynamic_limit = 48 << 10;
   std::atomic<long> runs{0};  /* executed launches, replays included */
 };

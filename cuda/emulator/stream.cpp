@@ -255,6 +255,7 @@ static cudaError_t create(cudaStream_t *stream, unsigned flags, int priority) {
   Stream *s = new Stream;
   s->flags = flags;
   s->priority = std::max(-5, std::min(priority, 0));
+  s->tsan_fiber();  /* made now, so that nothing later happens before it */
   Lock lock(runtime().lock);
   runtime().streams.insert(s);
   *stream = (cudaStream_t)s;
