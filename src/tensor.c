@@ -27,6 +27,7 @@ static void header_init(pln_Tensor *t, pln_Engine *e) {
   t->refs = 1;
   t->output = 0;
   t->node = NULL;
+  t->grad = NULL;
 }
 
 static void storage_list(pln_Engine *e, pln_Storage *s) {
@@ -188,11 +189,23 @@ pln_Status pln_tensor_view(pln_Tensor *base, const pln_Shape *shape, const int64
 
 void pln_tensor_retain(pln_Tensor *t) { t->refs++; }
 
+/* What a header owns besides its storage. */
+static void header_drop(pln_Tensor *t) {
+  if (t->node) {
+    pln_node_release(t->node);
+    t->node = NULL;
+  }
+  if (t->grad) {
+    pln_tensor_release(t->grad);
+    t->grad = NULL;
+  }
+}
+
 void pln_tensor_release(pln_Tensor *t) {
   if (--t->refs) return;
   pln_Engine *e = t->engine;
   pln_Storage *s = t->storage;
-  if (t->node) pln_tape_header_gone(t);
+  header_drop(t);
   if (s) { /* else it was freed by hand before */
     unlink_header(t);
     t->storage = NULL;
@@ -210,7 +223,7 @@ pln_Status pln_tensor_free(pln_Tensor *t, uint32_t place) {
                     s->pins == 1 ? "" : "s");
   while (s->tensors) {
     pln_Tensor *h = s->tensors;
-    if (h->node) pln_tape_header_gone(h);
+    header_drop(h);
     unlink_header(h);
     h->storage = NULL;
     h->epoch = PLN_EPOCH_FREED;
