@@ -21,6 +21,7 @@ describe("C5 order", function()
   it("reads poison on stress where the wait is left out", function()
     local core = require "perilune.core"
     local eng = engines.open "stress"
+    eng:sync() -- the arena is poisoned from its start
     local x = eng:full({ 4 }, 2) + 3
     local early = core.library.peek(x, 1) -- no wait
     assert.is_true(early ~= early, "poison was expected, got " .. tostring(early))

@@ -79,8 +79,10 @@ describe("C8 poison", function()
         eng:sync()
         x = eng:full({ 16 }, 1)
         core.library.poke(x, 17, 5) -- one element past the end
-        eng:reset()
-        local ok, message = pcall(eng.sync, eng)
+        local ok, message = pcall(function() -- an engine that runs at once knows it at the reset, another at the next wait
+          eng:reset()
+          eng:sync()
+        end)
         assert.is_false(ok)
         assert.matches("red zone", message, 1, true)
         assert.matches("c08_poison_spec.lua:" .. line + 4, message, 1, true)
