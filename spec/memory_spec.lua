@@ -99,7 +99,7 @@ describe("allocation failures", function()
           local _, before = alive(eng)
           library.alloc_fail_at(n)
           local ok, message = pcall(program, eng)
-          library.alloc_fail_at(0)
+          local made = library.alloc_fail_at(0)
           if not ok then
             failures = failures + 1
             assert.matches("memory", message, 1, true)
@@ -113,12 +113,13 @@ describe("allocation failures", function()
           assert.is_true(again, why)
           if name ~= "cpu" then assert.equal("", eng.arena:check()) end
           eng:close()
-          if ok and failures == n - 1 then break end
-          if ok and n > failures + 3 then break end -- allocations whose failure is survived (caches, the stream)
+          if made < n then break end -- the program makes fewer: all were tried
           n = n + 1
-          assert.is_true(n < 500)
+          assert.is_true(n < 2000)
         end
-        assert.is_true(failures > 0 or name == "cpu" or n > 1)
+        assert.is_true(n > 1)
+        -- a failure may be survived (a cache, a log), but not all of them
+        assert.is_true(failures > 0 or n < 4, ("none of %d failures was noticed"):format(n - 1))
       end)
     end
 
