@@ -27,7 +27,7 @@ local function ramp_sample(cfg, b, s)
   return ramp(0.41 + 0.07 * k, cfg.inputs), (b + s) % cfg.outputs + 1
 end
 
---- Trains on `eng` and returns losses per batch, the parameters, and what the engine counted. cfg.sample(b, s) gives the data.
+--- Trains on `eng` and returns losses (sums over the samples) and hits per batch, the parameters, and what the engine counted. cfg.sample(b, s) gives the data.
 function loop.train(eng, cfg)
   local sample = cfg.sample or function(b, s) return ramp_sample(cfg, b, s) end
   local W1 = eng:persistent({ cfg.inputs, cfg.hidden }, ramp(0.31, cfg.inputs * cfg.hidden))
@@ -45,10 +45,11 @@ function loop.train(eng, cfg)
     for _, h in ipairs(homes) do assert(h[1]:address() == h[2], "a persistent storage was re-homed") end
   end
 
-  local losses, hits = {}, 0
+  local losses, hits, total = {}, {}, 0
   local started = os.clock()
   for b = 0, cfg.batches - 1 do
     local count = cfg.count and cfg.count(b) or cfg.samples
+    hits[b + 1] = 0
     for s = 0, count - 1 do
       local row, class = sample(b, s)
       local x = eng:tensor { row }
@@ -72,21 +73,22 @@ function loop.train(eng, cfg)
       check_homes()
       eng:logical_and(finite, g1:isfinite():all():logical_and(g2:isfinite():all()), finite)
       eng:sub(loss, (p * target):sum():log(), loss)
-      if cfg.score and p:argmax(2):item() == class then hits = hits + 1 end
+      if cfg.score and p:argmax(2):item() == class then hits[b + 1] = hits[b + 1] + 1 end
       eng:reset()
     end
+    total = total + count
     eng:sub(W1, g1 * cfg.rate, W1)
     eng:sub(W2, g2 * cfg.rate, W2)
     check_homes()
     eng:zero(g1)
     eng:zero(g2)
     check_homes()
-    losses[b + 1] = loss:item() / count
+    losses[b + 1] = loss:item()
     eng:zero(loss)
     eng:reset()
   end
   return {
-    losses = losses, hits = hits, finite = finite:item(), W1 = W1:totable(), W2 = W2:totable(), stats = eng:stats(),
+    losses = losses, hits = hits, count = total, finite = finite:item(), W1 = W1:totable(), W2 = W2:totable(), stats = eng:stats(),
     seconds = os.clock() - started,
   }
 end
@@ -163,11 +165,12 @@ local function print_run(kind, cfg, run, ok, largest)
   local s = run.stats
   print(("%-9s loss per batch %s"):format(kind, table.concat((function()
     local text = {}
-    for i = 1, math.min(#run.losses, 8) do text[i] = ("%.5f"):format(run.losses[i]) end
+    for i = 1, math.min(#run.losses, 8) do text[i] = ("%.5f"):format(run.losses[i] / (cfg.count and cfg.count(i - 1) or cfg.samples)) end
+    if #run.losses > 8 then text[#text + 1] = "..." end
     return text
   end)(), " ")))
   print(("%-9s largest difference %.2g, resets %d, poisoned %d bytes, stale frees %d, arena high water %d bytes, %.0f samples/s"):format(
-    "", largest, s.resets, s.poisoned_bytes, s.stale_frees, s.high_water, cfg.batches * cfg.samples / run.seconds))
+    "", largest, s.resets, s.poisoned_bytes, s.stale_frees, s.high_water, run.count / run.seconds))
   print(("%-9s %s"):format("", ok and "PASS" or "FAIL"))
 end
 
@@ -239,11 +242,12 @@ function loop.main(args)
       local ok, largest = loop.compare(run, reference)
       if report then
         for epoch = 1, cfg.batches / report.per_epoch do
-          local sum = 0
-          for b = 1, report.per_epoch do sum = sum + run.losses[(epoch - 1) * report.per_epoch + b] end
-          print(("%-9s epoch %d: loss %.5f"):format(kind, epoch, sum / report.per_epoch))
+          local sum, hits = 0, 0
+          for b = (epoch - 1) * report.per_epoch + 1, epoch * report.per_epoch do
+            sum, hits = sum + run.losses[b], hits + run.hits[b]
+          end
+          print(("%-9s epoch %d: loss %.5f, accuracy %.4f"):format(kind, epoch, sum / #report.rows, hits / #report.rows))
         end
-        print(("%-9s accuracy over all epochs %.4f"):format(kind, run.hits / (#report.rows * cfg.batches / report.per_epoch)))
       end
       print_run(kind, cfg, run, ok, largest)
       all_ok = all_ok and ok
