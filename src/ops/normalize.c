@@ -357,7 +357,7 @@ pln_Status pln_prepare_group_norm_backward(pln_Prep *p) {
   PLN_TRY(add_contiguous(p, rstd));
   PLN_TRY(add_held(p, weight, 1));
   lay_out_groups(p, x, 1u | 3u << p->call.nout);
-  if (!affine || x->shape[1] == 0) return PLN_OK;
-  p->done = 0; /* no images: sums over them are 0 */
-  return x->shape[0] ? pln_prep_scratch(p, (size_t)(x->shape[0] * x->shape[1] * 16)) : PLN_OK;
+  if (affine && x->shape[1]) p->done = 0; /* no images: sums over them are 0 */
+  int64_t images = x->shape[0], units = (images + PLN_REDUCE_UNIT - 1) / PLN_REDUCE_UNIT;
+  return p->done || !images ? PLN_OK : pln_prep_scratch(p, (size_t)((images + (units > 1 ? units : 0)) * x->shape[1] * 16));
 }

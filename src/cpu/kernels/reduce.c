@@ -43,7 +43,7 @@ static plk_LoadFn to_norm(int dtype, double p) {
 #define FOLDS(D, T, s)                                                                           \
   static void block_to_##s(const plk_Fold *f, const char *x, int64_t n, char *acc) {             \
     T buffer[PLK_BLOCK];                                                                         \
-    const void *src = f->load ? f->load(buffer, x, n, &f->number, 0) : x;                        \
+    const void *src = f->load ? f->load(buffer, x, n, f->with, 0)  : x;                        \
     *(T *)acc = block_##s(f->op, src, n);                                                        \
   }                                                                                              \
   static void rows_to_##s(const plk_Fold *f, plk_Rows *rows, int64_t n, int64_t w, char *acc) {  \
@@ -122,8 +122,18 @@ static void plan_value(plk_Fold *f, uint16_t op) {
   }
 }
 
+static pln_Status run(const pln_Call *c, plk_Fold *f) {
+  switch (f->type) {
+#define CASE(D, T, s) case PLN_##D: f->block = block_to_##s; f->rows = rows_to_##s; f->merge = merge_##s; break;
+    EACH_LANE_TYPE(CASE)
+#undef CASE
+  }
+  return PLK(fold)(c, f);
+}
+
 pln_Status PLK(reduce)(const pln_Call *c) {
   plk_Fold f = {.dtype = pln_call_in(c, 0)->dtype, .number = c->f[0], .count = c->i[1]};
+  f.with = &f.number;
   switch (c->op) {
   case PLN_OP_any:
   case PLN_OP_all:
@@ -139,10 +149,13 @@ pln_Status PLK(reduce)(const pln_Call *c) {
     f.op = c->op == PLN_OP_prod ? PLK_PROD : c->op == PLN_OP_max ? PLK_MAX : c->op == PLN_OP_min ? PLK_MIN : PLK_SUM;
     plan_value(&f, c->op);
   }
-  switch (f.type) {
-#define CASE(D, T, s) case PLN_##D: f.block = block_to_##s; f.rows = rows_to_##s; f.merge = merge_##s; break;
-    EACH_LANE_TYPE(CASE)
-#undef CASE
-  }
-  return PLK(fold)(c, &f);
+  return run(c, &f);
+}
+
+pln_Status PLK(fold_sum)(const pln_Call *c, plk_LoadFn load, const void *with) {
+  plk_Fold f = {.dtype = pln_call_in(c, 0)->dtype, .count = c->i[1], .op = PLK_SUM};
+  plan_value(&f, PLN_OP_sum);
+  f.load = load;
+  f.with = with;
+  return run(c, &f);
 }

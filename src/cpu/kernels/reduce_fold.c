@@ -34,7 +34,7 @@ static void fold_block(const Job *job, const char *x, int64_t first, int64_t n, 
     plk_offsets(job->nreduced, size, stride, item, first, n, offset);
   if (job->columns) {
     plk_Rows rows = {x, line ? NULL : offset, step, job->cstride, item, line && job->cstride == item && step == w * item,
-                     job->f->load, &job->f->number};
+                     job->f->load, job->f->with};
     job->f->rows(job->f, &rows, n, w, acc);
     return;
   }

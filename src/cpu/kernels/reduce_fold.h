@@ -74,6 +74,7 @@ typedef struct plk_Fold {
   uint8_t type;     /* dtype of what the lanes hold: f32, f64 or i64 */
   uint8_t dtype;    /* of the elements */
   plk_LoadFn load;
+  const void *with; /* of the load */
   double number;    /* p of norm, correction of var */
   int64_t count;    /* elements of one result */
   /* n <= PLK_BLOCK elements side by side to one accumulator */
@@ -88,6 +89,8 @@ typedef struct plk_Fold {
 
 /* Runs a reduction as the call record (reduce.def) describes it. */
 pln_Status PLK(fold)(const pln_Call *c, const plk_Fold *f);
+/* The same for a sum of floats, loaded by `load` if that is not NULL. */
+pln_Status PLK(fold_sum)(const pln_Call *c, plk_LoadFn load, const void *with);
 
 /* --- loads -------------------------------------------------------------------------------------- */
 

@@ -49,7 +49,8 @@ PLK_INLINE T K(block_of)(int op, const T *x, int64_t n) {
   if (n < PLK_LANES) return K(short_block_of)(op, x, n);
   K(Vec) total[PARTS], a[PARTS];
   T t[PLK_LANES];
-  for (int64_t r = 0;; r += PLK_RUN) {
+  for (int v = 0; v < PARTS; v++) total[v] = K(vec_of)(K(identity)(op));
+  for (int64_t r = 0; r < n; r += PLK_RUN) {
     int64_t m = n - r < PLK_RUN ? n - r : PLK_RUN, k = 0;
     for (int v = 0; v < PARTS; v++) a[v] = K(vec_of)(K(identity)(op));
     for (; k + PLK_LANES <= m; k += PLK_LANES)
@@ -59,8 +60,7 @@ PLK_INLINE T K(block_of)(int op, const T *x, int64_t n) {
       for (int64_t i = k; i < m; i++) t[i - k] = K(step)(op, t[i - k], x[r + i]);
       for (int v = 0; v < PARTS; v++) a[v] = *(const K(Load) *)(t + v * WIDTH);
     }
-    for (int v = 0; v < PARTS; v++) total[v] = r ? K(vec_step)(op, total[v], a[v]) : a[v];
-    if (r + m == n) break;
+    for (int v = 0; v < PARTS; v++) total[v] = K(vec_step)(op, total[v], a[v]);
   }
   for (int v = 0; v < PARTS; v++) *(K(Load) *)(t + v * WIDTH) = total[v];
   for (int h = PLK_LANES / 2; h; h /= 2)
@@ -69,7 +69,7 @@ PLK_INLINE T K(block_of)(int op, const T *x, int64_t n) {
 }
 
 /* The reduction of n <= PLK_BLOCK elements. */
-static inline T K(block)(int op, const T *x, int64_t n) {
+__attribute__((noinline, unused)) static T K(block)(int op, const T *x, int64_t n) {
   switch (op) {
   case PLK_SUM: return K(block_of)(PLK_SUM, x, n);
   case PLK_PROD: return K(block_of)(PLK_PROD, x, n);
@@ -106,7 +106,7 @@ PLK_INLINE void K(block_rows_of)(int op, const plk_Rows *rows, int64_t n, int64_
 }
 
 /* The same of n <= PLK_BLOCK rows of w <= PLK_COLUMNS elements each: w results. */
-static inline void K(block_rows)(int op, const plk_Rows *rows, int64_t n, int64_t w, T *out) {
+__attribute__((noinline, unused)) static void K(block_rows)(int op, const plk_Rows *rows, int64_t n, int64_t w, T *out) {
   switch (op) {
   case PLK_SUM: K(block_rows_of)(PLK_SUM, rows, n, w, out); return;
   case PLK_PROD: K(block_rows_of)(PLK_PROD, rows, n, w, out); return;

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT
+** normalize_lane.h -- lanes for ops that work along one dim: one at a time where their elements lie side by side, else a tile of
+** neighbouring ones, row by row. Bits do not depend on which.
+*/
+#ifndef PLN_CPU_NORMALIZE_LANE_H
+#define PLN_CPU_NORMALIZE_LANE_H
+
+#include "reduce_fold.h"
+
+typedef struct plk_Lane {
+  const pln_Call *c;
+  void *state;                   /* of the op */
+  char *p[PLN_MAX_ARGS];         /* element 0 of the first lane, by argument */
+  int64_t step[PLN_MAX_ARGS];    /* bytes along the lane (arguments without that dim: meaningless) */
+  int64_t across[PLN_MAX_ARGS];  /* bytes to the next lane of the tile */
+  int64_t n, w;                  /* elements of a lane, lanes of the tile */
+  int64_t first;                 /* number of the first lane, row-major */
+} plk_Lane;
+
+typedef void (*plk_LaneFn)(const plk_Lane *lane);
+
+typedef struct plk_LaneJob {
+  plk_Lane lane;
+  plk_LaneFn one, tile;
+  bool columns;
+  int nouter;
+  int64_t wide, width, tiles;
+} plk_LaneJob;
+
+static void plk_run_lanes(void *context, int64_t begin, int64_t end) {
+  const plk_LaneJob *job = context;
+  const pln_Call *c = job->lane.c;
+  int nargs = c->nout + c->nin;
+  plk_Lane lane = job->lane;
+  for (int64_t t = begin; t < end; t++) {
+    int64_t group = job->tiles == 1 ? t : t / job->tiles, column = (t - group * job->tiles) * job->width;
+    for (int a = 0; a < nargs; a++)
+      lane.p[a] = c->arg[a].data + column * lane.across[a] +
+                  plk_offset(job->nouter, c->size, c->arg[a].stride, group) * pln_dtype_size((pln_DType)c->arg[a].dtype);
+    lane.first = group * job->wide + column;
+    if (job->columns) {
+      lane.w = job->wide - column < job->width ? job->wide - column : job->width;
+      job->tile(&lane);
+    } else {
+      job->one(&lane);
+    }
+  }
+}
+
+/* Runs `one` or `tile` for all lanes; argument `x` decides which. A tile's elements are kept few enough for a second level cache. */
+static inline pln_Status plk_lanes(const pln_Call *c, int x, plk_LaneFn one, plk_LaneFn tile, void *state) {
+  int nkept = (int)c->i[0];
+  bool line = c->ndim > nkept;
+  plk_LaneJob job = {.one = one, .tile = tile, .nouter = nkept, .wide = 1, .width = 1, .tiles = 1};
+  job.lane.c = c;
+  job.lane.state = state;
+  job.lane.n = c->i[1];
+  job.lane.w = 1;
+  for (int a = 0; a < c->nout + c->nin; a++) {
+    int item = pln_dtype_size((pln_DType)c->arg[a].dtype);
+    job.lane.step[a] = line ? c->arg[a].stride[nkept] * item : item;
+    job.lane.across[a] = nkept ? c->arg[a].stride[nkept - 1] * item : item;
+  }
+  if (nkept && c->size[nkept - 1] > 1 && line) {
+    int64_t across = job.lane.across[x], along = job.lane.step[x];
+    if (along < 0) along = -along;
+    job.columns = across > 0 && (across < along || along == 0);
+  }
+  int64_t groups = c->numel;
+  if (job.columns) {
+    int64_t fit = (1 << 17) / job.lane.n;
+    job.nouter--;
+    job.wide = c->size[nkept - 1];
+    job.width = fit < PLK_LANES ? PLK_LANES : fit > PLK_COLUMNS ? PLK_COLUMNS : fit;
+    job.tiles = (job.wide + job.width - 1) / job.width;
+    groups = c->numel / job.wide * job.tiles;
+  }
+  int64_t work = job.lane.n * (job.wide < job.width ? job.wide : job.width) + PLK_LANES;
+  return pln_parallel_for(c, groups, work < PLN_GRAIN ? PLN_GRAIN / work : 1, plk_run_lanes, &job);
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+** normalize_softmax.c -- softmax and log_softmax along a dim, and their gradients. The largest element is subtracted first; a lane of
+** nothing but -inf, or with inf or NaN in it, is NaN.
+*/
+#include "normalize_lane.h"
+#include "reduce_exp.h"
+
+#define REALS_ONLY
+#define TEMPLATE "reduce_lanes.h"
+#include "reduce_each.h"
+#define REALS_ONLY
+#define TEMPLATE "normalize_access.h"
+#include "reduce_each.h"
+#define REALS_ONLY
+#define TEMPLATE "normalize_softmax.h"
+#include "reduce_each.h"
+
+#define RUN(name)                                                                                \
+  (c->arg[0].dtype == PLN_F32 ? plk_lanes(c, 1, name##_lane_f32, name##_tile_f32, NULL)          \
+                              : plk_lanes(c, 1, name##_lane_f64, name##_tile_f64, NULL))
+
+pln_Status PLK(softmax)(const pln_Call *c) { return RUN(softmax); }
+pln_Status PLK(log_softmax)(const pln_Call *c) { return RUN(log_softmax); }
+pln_Status PLK(softmax_backward)(const pln_Call *c) { return RUN(softmax_gradient); }
+pln_Status PLK(log_softmax_backward)(const pln_Call *c) { return RUN(log_softmax_gradient); }
