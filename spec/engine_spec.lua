@@ -59,11 +59,11 @@ describe("engine", function()
     local code = [[
       local e = require "perilune".engine()
       local s, p = e:stats(), e:poison()
-      print(e.kind, s.capacity, table.concat(p.on, "+"))]]
-    assert.equal("cpu\t0\t", run("-u PERILUNE_ENGINE", code))
-    assert.equal("stress\t67108864\treset+free+alloc", run("PERILUNE_ENGINE=stress", code))
-    assert.equal("stress\t131072\t", run("PERILUNE_ENGINE=stress PERILUNE_ARENA=128KiB PERILUNE_POISON=0", code))
-    assert.equal("stress\t67108864\treset+alloc", run("PERILUNE_ENGINE=stress PERILUNE_POISON=reset,alloc", code))
+      print(e.kind, s.capacity, "poison " .. table.concat(p.on, "+"))]]
+    assert.equal("cpu\t0\tpoison", run("-u PERILUNE_ENGINE", code))
+    assert.equal("stress\t67108864\tpoison reset+free+alloc", run("PERILUNE_ENGINE=stress", code))
+    assert.equal("stress\t131072\tpoison", run("PERILUNE_ENGINE=stress PERILUNE_ARENA=128KiB PERILUNE_POISON=0", code))
+    assert.equal("stress\t67108864\tpoison reset+alloc", run("PERILUNE_ENGINE=stress PERILUNE_POISON=reset,alloc", code))
     assert.matches("there is no kind \"gpu9\"", run("PERILUNE_ENGINE=gpu9", code), 1, true)
     assert.matches("nan", run("PERILUNE_STALE=allow PERILUNE_ENGINE=stress", [[
       local e = require "perilune".engine()

@@ -13,7 +13,7 @@ describe("tostring of a tensor", function()
     assert.equal("1  2  3\n4  5  6\n[f32 tensor 2x3 on cpu, owned]", tostring(eng:tensor { { 1, 2, 3 }, { 4, 5, 6 } }))
     assert.equal(" 1.5000  -2.0000\n[f64 tensor 2 on cpu, owned]", tostring(eng:tensor({ 1.5, -2 }, { dtype = "f64" })))
     assert.equal("7\n[i64 tensor () on cpu, owned]", tostring(eng:tensor(7, { dtype = "i64" })))
-    assert.equal("true  false\n[bool tensor 2 on cpu, owned]", (tostring(eng:tensor { true, false }):gsub("true  +false", "true  false")))
+    assert.equal(" true  false\n[bool tensor 2 on cpu, owned]", tostring(eng:tensor { true, false }))
     assert.equal("[f32 tensor 0x3 on cpu, owned]", tostring(eng:zeros { 0, 3 }))
   end)
 
