@@ -257,7 +257,6 @@ pln_Status pln_engine_scope_close(pln_Engine *e, uint32_t place) {
   if (e->depth == 0) return pln_fail(PLN_EARG, "no scope is open");
   if (e->has_arena) {
     log_reset(e, place, 1, pln_arena_level(&e->arena)->epoch);
-    pln_tape_reset(e);
     pln_arena_scope_close(&e->arena);
   }
   e->depth--;
@@ -311,7 +310,7 @@ pln_Status pln_tensor_write(pln_Tensor *t, const void *host) {
     pln_tensor_release(staged);
     PLN_TRY(status);
   }
-  pln_tensor_written(t, PLN_OP_copy);
+  pln_tensor_written(t, PLN_OP_copy, 0);
   return PLN_OK;
 }
 
@@ -348,6 +347,6 @@ pln_Status pln_tensor_write_at(pln_Tensor *t, int64_t offset, const void *host) 
   if (PLN_UNLIKELY(e->capture != NULL)) return pln_fail(PLN_ECAPTURE, "writing to a tensor is not possible during a capture");
   int size = pln_dtype_size(t->dtype);
   PLN_TRY(e->backend->upload(e, t->data + offset * size, host, (size_t)size));
-  pln_tensor_written(t, PLN_OP_copy);
+  pln_tensor_written(t, PLN_OP_copy, 0);
   return PLN_OK;
 }

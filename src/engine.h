@@ -156,9 +156,10 @@ pln_Status pln_tensor_read(pln_Tensor *t, void *host);
 pln_Status pln_tensor_read_at(pln_Tensor *t, int64_t offset, void *host);
 pln_Status pln_tensor_write_at(pln_Tensor *t, int64_t offset, const void *host);
 /* Marks a write for version checks (C1): every op does it for its destinations. */
-static inline void pln_tensor_written(pln_Tensor *t, pln_OpId op) {
+static inline void pln_tensor_written(pln_Tensor *t, pln_OpId op, uint32_t place) {
   t->storage->version++;
   t->storage->version_op = (uint16_t)op;
+  t->storage->version_place = place;
 }
 
 /* Backends built into the core (src/cpu). */

@@ -120,6 +120,7 @@ pln_Status pln_ops_init(void) {
   static bool done; /* idempotent: two threads parsing the same text write the same bytes */
   if (done) return PLN_OK;
   for (int i = 0; i < PLN_NOPS; i++) PLN_TRY(parse_signature(&pln_ops[i]));
+  pln_saves_init();
   done = true;
   return PLN_OK;
 }
@@ -436,23 +437,16 @@ static pln_Status copy_back(pln_Prep *p) {
   return PLN_OK;
 }
 
-static pln_Status check_gradients(const pln_OpDef *op, const pln_Args *a) {
-  if (op->flags & PLN_OP_INPLACE)
-    return pln_fail(PLN_EGRAD, "%s: writing in place is not allowed while gradients are recorded and an operand requires grad "
-                    "(eng:no_grad(fn) records nothing)", op->name);
-  for (int i = 0; i < op->nout; i++)
-    if (a->out[i])
-      return pln_fail(PLN_EGRAD, "%s: argument 'out': a destination is not allowed while gradients are recorded and it or an operand "
-                      "requires grad (eng:no_grad(fn) records nothing)", op->name);
-  return PLN_OK;
-}
-
 static PLN_COLD void undo(pln_Prep *p) {
   for (int i = 0; i < p->op->nout; i++)
     if (p->made[i]) {
       pln_tensor_release(p->a->out[i]);
       p->a->out[i] = NULL;
     }
+  for (int i = 0; i < p->a->nresults; i++) pln_tensor_release(p->a->results[i]);
+  pln_mfree(p->a->results);
+  p->a->results = NULL;
+  p->a->nresults = 0;
 }
 
 pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
@@ -472,10 +466,11 @@ pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
   c->scratch = NULL;
   c->scratch_bytes = 0;
   c->kernel = e->kernels[c->op];
-  bool records = false;
+  pln_TapePlan plan = PLN_TAPE_PLAIN;
+  bool quiet = false;
   if (PLN_UNLIKELY(e->hooks & PLN_HOOK_TAPE)) {
-    records = pln_tape_wants(e, op, a);
-    if (records) PLN_TRY(check_gradients(op, a));
+    PLN_TRY(pln_tape_plan(e, op, a, &plan, &quiet));
+    if (quiet) pln_tape_record_on(e, false);
   }
   pln_Status status = op->prepare(&p);
   if (PLN_LIKELY(status == PLN_OK)) {
@@ -484,13 +479,15 @@ pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
       status = e->backend->launch(e, c);
     }
     if (PLN_UNLIKELY(p.nback) && status == PLN_OK) status = copy_back(&p);
-    if (status == PLN_OK && records) status = pln_tape_record(e, op, a);
   }
-  if (PLN_UNLIKELY(status != PLN_OK))
-    undo(&p);
-  else if (!(op->flags & PLN_OP_VIEW))
-    for (int i = 0; i < op->nout; i++)
-      if (a->out[i]) pln_tensor_written(a->out[i], (pln_OpId)c->op);
+  if (PLN_UNLIKELY(quiet)) pln_tape_record_on(e, true);
+  if (PLN_LIKELY(status == PLN_OK)) {
+    if (!(op->flags & (PLN_OP_VIEW | PLN_OP_COMPOSITE))) /* those wrote through the ops that they ran */
+      for (int i = 0; i < op->nout; i++)
+        if (a->out[i]) pln_tensor_written(a->out[i], (pln_OpId)c->op, a->place);
+    if (PLN_UNLIKELY(plan == PLN_TAPE_RECORD)) status = pln_tape_record(e, op, a);
+  }
+  if (PLN_UNLIKELY(status != PLN_OK)) undo(&p);
   for (int i = 0; i < p.ntemps; i++) pln_tensor_release(p.temp[i]);
   return status;
 }

@@ -32,7 +32,8 @@ enum {
   PLN_OP_INPLACE = 64,   /* writes its first operands (optimizers, fill, copy): a result is that operand */
   PLN_OP_EATS_NAN = 128, /* exception of C8 by definition */
   PLN_OP_CREATE = 256,   /* no tensor operand: engine method only */
-  PLN_OP_HOSTREAD = 512  /* needs data on the host: cannot be captured */
+  PLN_OP_HOSTREAD = 512, /* needs data on the host: cannot be captured */
+  PLN_OP_OPTIMIZER = 1024 /* updates parameters: may write what requires grad */
 };
 
 /* Kinds of a slot in a signature (see ops.def for the text form). */

@@ -30,6 +30,7 @@ typedef struct pln_Storage {
   uint64_t version;        /* raised by every write (C1) */
   struct pln_Engine *engine;
   uint32_t pins;           /* C3: manual pins and those of the tape */
+  uint32_t tape_pins;      /* the tape's among them */
   uint32_t captures;       /* captures that hold it (C6) */
   uint32_t refs;           /* headers alive; at 0 the block is freed as soon as it is not pinned */
   uint8_t depth;           /* scope that it belongs to, 0 outermost */
@@ -38,6 +39,7 @@ typedef struct pln_Storage {
   uint8_t survivor;        /* it or a header of it is kept (pool.h): on its level's held list until the next reset */
   uint8_t guarded;         /* what follows the asked bytes is a red zone */
   uint16_t version_op;     /* the op that wrote last (pln_OpId) */
+  uint32_t version_place;  /* and its Lua line, 0 unknown */
   uint32_t place;          /* Lua line that made it, 0 unknown */
   /* links of the arena: neighbours by address; the bin of free blocks, or the level's list of overflow blocks or of
   ** blocks without bytes; the level's list of held blocks and survivors */

@@ -27,7 +27,6 @@ static void header_init(pln_Tensor *t, pln_Engine *e) {
   t->refs = 1;
   t->output = 0;
   t->node = NULL;
-  t->grad = NULL;
 }
 
 static void storage_list(pln_Engine *e, pln_Storage *s) {
@@ -189,23 +188,11 @@ pln_Status pln_tensor_view(pln_Tensor *base, const pln_Shape *shape, const int64
 
 void pln_tensor_retain(pln_Tensor *t) { t->refs++; }
 
-/* What a header owns besides its storage. */
-static void header_drop(pln_Tensor *t) {
-  if (t->node) {
-    pln_node_release(t->node);
-    t->node = NULL;
-  }
-  if (t->grad) {
-    pln_tensor_release(t->grad);
-    t->grad = NULL;
-  }
-}
-
 void pln_tensor_release(pln_Tensor *t) {
   if (--t->refs) return;
   pln_Engine *e = t->engine;
   pln_Storage *s = t->storage;
-  header_drop(t);
+  if (t->node) pln_tape_header_gone(t);
   if (s) { /* else it was freed by hand before */
     unlink_header(t);
     t->storage = NULL;
@@ -223,7 +210,7 @@ pln_Status pln_tensor_free(pln_Tensor *t, uint32_t place) {
                     s->pins == 1 ? "" : "s");
   while (s->tensors) {
     pln_Tensor *h = s->tensors;
-    header_drop(h);
+    if (h->node) pln_tape_header_gone(h);
     unlink_header(h);
     h->storage = NULL;
     h->epoch = PLN_EPOCH_FREED;

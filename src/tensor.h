@@ -29,8 +29,8 @@ typedef struct pln_Tensor {
   uint32_t place;              /* Lua line that made it, 0 unknown; of the free once freed */
   uint32_t refs;               /* Lua handles with a finalizer, the tape, C code; arena handles without one hold theirs to the end */
   uint32_t output;             /* which result of `node` */
-  struct pln_Node *node;       /* the recorded op that made it, or NULL */
-  struct pln_Tensor *grad;     /* parameters: persistent, owned by this header */
+  struct pln_Node *node;       /* the recorded op that made it or its leaf, or NULL; there iff serials agree */
+  uint64_t node_serial;
   struct pln_Tensor *sibling;  /* next header on the same storage */
   struct pln_Tensor **sibling_p; /* the link that points here */
   int64_t shape[PLN_MAX_DIMS];

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+** saves.c -- what the gradient of each operand reads, by op. An op that is not named here saves nothing: its gradient needs shapes and
+** options only. Elementwise ops follow from their formulas.
+*/
+#include "../ops/elementwise.h"
+#include "tape.h"
+
+#define X PLN_IN(0)
+#define Y PLN_OUT(0)
+
+static const struct {
+  pln_OpId op;
+  uint16_t reads[PLN_MAX_IN]; /* by operand */
+} rows[] = {
+  {PLN_OP_where, {0, PLN_IN(0), PLN_IN(0)}},
+  {PLN_OP_masked_fill, {PLN_IN(1)}},
+  {PLN_OP_matmul, {PLN_IN(1), PLN_IN(0)}},
+  {PLN_OP_addmm, {0, PLN_IN(2), PLN_IN(1)}},
+  {PLN_OP_linear, {PLN_IN(1), PLN_IN(0)}},
+};
+
+uint16_t pln_saves[PLN_NOPS][PLN_MAX_IN];
+
+void pln_saves_init(void) {
+  for (int op = 0; op < PLN_NOPS; op++) {
+    const pln_Derivative *d = &pln_derivatives[op];
+    if (!d->text[0]) continue;
+    if (!d->text[1]) {
+      pln_saves[op][0] = (d->saves & PLN_SAVES_X ? X : 0) | (d->saves & PLN_SAVES_Y ? Y : 0);
+      continue;
+    }
+    for (int i = 0; i < 2; i++)
+      pln_saves[op][i] =
+        (pln_derivative_names(d->text[i], 'a') ? PLN_IN(0) : 0) | (pln_derivative_names(d->text[i], 'b') ? PLN_IN(1) : 0);
+  }
+  for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
+    for (int i = 0; i < PLN_MAX_IN; i++) pln_saves[rows[r].op][i] = rows[r].reads[i];
+}
