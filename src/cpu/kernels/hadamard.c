@@ -6,7 +6,7 @@
 */
 #include "kernel.h"
 
-#define PLN_BLOCK 8192 /* elements; a power of two */
+#define PLN_BLOCK 2048 /* elements; a power of two */
 
 #define HADAMARD(T, S)                                                                                               \
   /* Stages of distance h and 2h for the elements [begin, end) of the first quarter of a group of 4h. */             \
@@ -93,10 +93,10 @@ pln_Status PLK(hadamard)(const pln_Call *c) {
   const int64_t n = c->i[0];
   const bool single = c->arg[0].dtype == PLN_F32;
   Rows r = {c, 1 / pls_sqrt_f64((double)n), n, n < PLN_BLOCK ? n : PLN_BLOCK, 0};
-  const int64_t total = c->numel * n, grain = 2 * PLN_BLOCK / r.len;
+  const int64_t total = c->numel * n, grain = 8 * PLN_BLOCK / r.len;
   PLN_TRY(pln_parallel_for(c, total / r.len, grain, single ? blocks_f32 : blocks_f64, &r));
   for (r.h = r.len; 4 * r.h <= n; r.h *= 4)
-    PLN_TRY(pln_parallel_for(c, total / r.len / 4, 2, single ? quads_f32 : quads_f64, &r));
-  if (2 * r.h == n) PLN_TRY(pln_parallel_for(c, total / r.len / 2, 2, single ? pairs_f32 : pairs_f64, &r));
+    PLN_TRY(pln_parallel_for(c, total / r.len / 4, 4, single ? quads_f32 : quads_f64, &r));
+  if (2 * r.h == n) PLN_TRY(pln_parallel_for(c, total / r.len / 2, 8, single ? pairs_f32 : pairs_f64, &r));
   return PLN_OK;
 }
