@@ -22,6 +22,7 @@ static void draw(pln_Prep *p) {
   pln_Opt *used = &p->a->opt[p->op->nopt];
   used->given = 1;
   used->i = (int64_t)p->e->draw++;
+  memcpy(&used->num, &p->e->options.seed, sizeof used->num);
   p->a->in[p->op->nin] = NULL;
   p->call.i[0] = used->i;
   p->call.i[1] = (int64_t)p->e->options.seed;
@@ -102,7 +103,7 @@ pln_Status pln_prepare_dropout_backward(pln_Prep *p) {
   }
   PLN_TRY(mask(p));
   p->call.i[0] = t ? 0 : (int64_t)p->a->num[1];
-  p->call.i[1] = (int64_t)p->e->options.seed;
+  p->call.i[1] = p->a->opt[1].i;
   if (t) pln_prep_arg(p, p->call.nin++, t);
   return PLN_OK;
 }
