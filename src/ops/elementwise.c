@@ -64,6 +64,41 @@ static PLN_COLD pln_Status number_fault(const pln_Prep *p, int i) {
   return pln_prep_fail(p, PLN_EARG, "argument '%s': the number %.17g does not fit into i64", slot_name(p, i), p->a->num[i]);
 }
 
+/* Whether two row-major operands are rows and one row for all of them, such as a bias; the rows come first. */
+INLINE bool is_bias(const pln_Prep *p, const pln_DType *in) {
+  const pln_Tensor *x = p->a->in[0], *y = p->a->in[1];
+  if (!x || !y || !x->contiguous || !y->contiguous || x->dtype != in[0] || y->dtype != in[1]) return false;
+  if (y->ndim == 0 || y->ndim >= x->ndim || (p->a->out[0] && !p->a->out[0]->contiguous)) return false;
+  for (int d = 1; d <= y->ndim; d++)
+    if (y->shape[y->ndim - d] != x->shape[x->ndim - d]) return false;
+  return true;
+}
+
+INLINE void set_operand(pln_Arg *g, const pln_Tensor *t) {
+  g->data = t->data;
+  g->dtype = t->dtype;
+  g->ndim = 0; /* an operand's own shape is not used by these kernels */
+}
+
+static pln_Status bias(pln_Prep *p, pln_DType out) {
+  pln_Call *c = &p->call;
+  const pln_Tensor *x = p->a->in[0], *y = p->a->in[1];
+  pln_Shape shape = pln_tensor_shape(x);
+  PLN_TRY(pln_prep_out(p, 0, out, &shape));
+  if (p->done) return PLN_OK;
+  c->ndim = 2;
+  c->nin = 2;
+  c->numel = x->numel;
+  c->size[0] = x->numel / y->numel;
+  c->size[1] = y->numel;
+  set_operand(&c->arg[1], x);
+  set_operand(&c->arg[2], y);
+  c->arg[0].stride[0] = c->arg[1].stride[0] = y->numel;
+  c->arg[2].stride[0] = 0;
+  for (int k = 0; k < 3; k++) c->arg[k].stride[1] = 1;
+  return PLN_OK;
+}
+
 INLINE pln_Status elementwise(pln_Prep *p, int nin, const pln_DType *in, pln_DType out) {
   pln_Args *a = p->a;
   pln_Call *c = &p->call;
@@ -83,18 +118,19 @@ INLINE pln_Status elementwise(pln_Prep *p, int nin, const pln_DType *in, pln_DTy
     for (int i = 0; i < nin; i++) {
       pln_Arg *g = &c->arg[1 + i];
       const pln_Tensor *t = a->in[i];
-      g->dtype = (uint8_t)in[i];
-      g->ndim = 0; /* an operand's own shape is not used by these kernels */
       if (PLN_LIKELY(t != NULL)) {
-        g->data = t->data;
+        set_operand(g, t);
         g->stride[0] = 1;
       } else {
         g->data = NULL;
+        g->dtype = (uint8_t)in[i];
+        g->ndim = 0;
         c->f[PLN_MAX_PARAMS - 1 - i] = a->num[i];
       }
     }
     return PLN_OK;
   }
+  if (nin == 2 && is_bias(p, in)) return bias(p, out);
   PLN_TRY(pln_prep_broadcast(p, nin, &shape));
   PLN_TRY(pln_prep_out(p, 0, out, &shape));
   for (int i = 0; i < nin; i++) PLN_TRY(pln_prep_in(p, i, in[i]));

@@ -78,16 +78,11 @@ static void coordinates(const Walk *w, int64_t at, int64_t *x) {
   x[0] = at;
 }
 
-/* Goes `n` elements on, not past the end of the row. True when that began a new row. */
-static int advance(const Walk *w, int64_t *x, int64_t n) {
+/* Goes `n` elements on, not past the end of the row. */
+static void advance(const Walk *w, int64_t *x, int64_t n) {
   int d = w->ndim - 1;
   x[d] += n;
-  if (x[d] < w->size[d]) return 0;
-  while (d > 0 && x[d] == w->size[d]) {
-    x[d] = 0;
-    x[--d]++;
-  }
-  return 1;
+  for (; d > 0 && x[d] == w->size[d]; x[--d]++) x[d] = 0;
 }
 
 static char *address(const Operand *o, int ndim, const int64_t *x) {
@@ -101,17 +96,31 @@ static char *address(const Operand *o, int ndim, const int64_t *x) {
 static void rows(void *context, int64_t begin, int64_t end) {
   const Walk *w = context;
   int last = w->ndim - 1;
-  int64_t x[PLN_MAX_DIMS], step[PLK_MAX_OPERANDS];
-  char *ptr[PLK_MAX_OPERANDS];
+  int64_t x[PLN_MAX_DIMS], step[PLK_MAX_OPERANDS], next[PLK_MAX_OPERANDS];
+  char *row[PLK_MAX_OPERANDS], *ptr[PLK_MAX_OPERANDS];
   coordinates(w, begin, x);
-  for (int k = 0; k < w->n; k++) step[k] = w->operand[k].stride[last];
-  while (begin < end) {
-    int64_t n = w->size[last] - x[last];
+  int64_t column = x[last];
+  x[last] = 0;
+  for (int k = 0; k < w->n; k++) {
+    const Operand *o = &w->operand[k];
+    step[k] = o->stride[last];
+    next[k] = last ? o->stride[last - 1] * o->size : 0;
+    row[k] = address(o, w->ndim, x);
+    ptr[k] = row[k] + column * step[k] * o->size;
+  }
+  for (;;) {
+    int64_t n = w->size[last] - column;
     if (n > end - begin) n = end - begin;
-    for (int k = 0; k < w->n; k++) ptr[k] = address(&w->operand[k], w->ndim, x);
     w->vec(ptr, step, n, w->c, begin);
     begin += n;
-    advance(w, x, n);
+    if (begin >= end) return;
+    column = 0;
+    if (++x[last - 1] < w->size[last - 1]) {
+      for (int k = 0; k < w->n; k++) ptr[k] = row[k] += next[k];
+    } else { /* a new plane */
+      coordinates(w, begin, x);
+      for (int k = 0; k < w->n; k++) ptr[k] = row[k] = address(&w->operand[k], w->ndim, x);
+    }
   }
 }
 
