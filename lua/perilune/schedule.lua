@@ -1,0 +1,379 @@
+-- SPDX-License-Identifier: MIT
+-- schedule: runs a case's forward and backward passes in the order that a schedule says, with resets, frees and collections in
+-- between, and gathers what must not depend on any of it: results and gradients.
+--
+-- Every sample makes its inputs anew in the arena, from parameters that live outside it, so that gradients add up in persistent
+-- storage over the samples while all else may be recycled. Samples 1 and 3 share their parameters. Results are copied out by
+-- an op on the stream, not by a read, which would wait and hide what only shows when nobody waits.
+
+local core = require "perilune.core"
+local cases = require "perilune.cases"
+local hooks = require "perilune.hooks"
+local samples = require "perilune.samples"
+local settings = require "perilune.settings"
+
+local schedule = {}
+
+local T, A = core.tensor, core.autograd
+local SAMPLES, SETS = 3, 2
+
+--- The names of the schedules that come with perilune.
+schedule.shipped = {
+  "no-reset", "reset-between-fwd-bwd", "reset-mid-backward", "reset-per-sample", "eager-free", "gc-between-ops", "overflow",
+  "interleaved", "nested-scopes", "late-host-reads",
+}
+
+--- A schedule: a table as a file returns it, or a name or path of one.
+---@param spec string|table
+function schedule.load(spec, level)
+  local found = spec
+  if type(spec) == "string" then found = settings.load(spec, "schedules", "PERILUNE_SCHEDULES", (level or 1) + 1) end
+  if type(found) ~= "table" or type(found.run) ~= "function" or type(found.name) ~= "string" then
+    error(("schedule: { name =, run = function(s) ... end } was expected%s"):format(
+      type(spec) == "string" and " from the file of " .. spec or ""), (level or 1) + 1)
+  end
+  return found
+end
+
+-- What a schedule sees ------------------------------------------------------------------------
+
+---@class perilune.Schedule
+---@field n integer number of samples
+---@field engine any
+local Schedule = {}
+
+local function set_of(i) return (i - 1) % SETS + 1 end
+
+--- A cotangent for a result: whole numbers of 1/8 between -1 and 1, none of them 0, the same for the same result everywhere.
+local function cotangent(shape, dtype, i, k)
+  local array, state = { shape = shape, dtype = dtype }, 7 * i + 13 * k
+  for e = 1, cases.count(shape) do
+    state = (state * 16807 + 11) % 2147483647
+    array[e] = (state % 8 + 1) / 8 * (state % 3 == 0 and -1 or 1)
+  end
+  return array
+end
+
+local function put(eng, array) return samples.layouts.contiguous.make(eng, array) end
+
+local function place_fail(text) error("schedule: " .. text, 3) end
+
+local function check_number(s, i)
+  if type(i) ~= "number" or i % 1 ~= 0 or i < 1 or i > s.n then place_fail(("there is no sample %s, s.n is %d"):format(tostring(i), s.n)) end
+end
+
+local function inputs_of(s, i)
+  local eng, tensors = s.engine, {}
+  for k, input in ipairs(s.private.inputs[set_of(i)]) do
+    if input.param then
+      tensors[k] = s.private.layout(eng, input.param:clone())
+    else
+      tensors[k] = put(eng, input.array)
+    end
+  end
+  return tensors
+end
+
+local function copy_out(eng, t) return eng:persistent(T.shape(t), t, { dtype = T.dtype(t) }) end
+
+--- Ops that Lua calls from here on are the case's own.
+local function watched(s, fn, ...)
+  local p = s.private
+  if not p.watch then return fn(...) end
+  p.inside = true
+  return hooks.watch(p.watch, fn, ...)
+end
+
+--- Runs sample i forward and copies its results out.
+function Schedule:forward(i)
+  check_number(self, i)
+  local p, eng = self.private, self.engine
+  if p.results[i] then place_fail(("sample %d had its forward already"):format(i)) end
+  if p.case.random then eng:rng { 11, 1000 * i } end
+  p.sample, p.call = i, 0
+  local tensors = inputs_of(self, i)
+  p.tensors[i] = tensors
+  local results = { watched(self, p.case.run, eng, unpack(tensors, 1, #tensors)) }
+  p.results[i] = results
+  p.copies[i] = {}
+  local roots, gradients = {}, {}
+  for k, y in ipairs(results) do
+    if T.is_tensor(y) then
+      p.copies[i][k] = eng:no_grad(copy_out, eng, y)
+      if A.requires_grad(y) then
+        roots[#roots + 1] = y
+        gradients[#gradients + 1] = cotangent(T.shape(y), T.dtype(y), i, k)
+      end
+    end
+  end
+  p.roots[i], p.gradients[i] = roots, gradients
+  if #roots > 1 then
+    local loss
+    for k, y in ipairs(roots) do
+      local part = (y * put(eng, gradients[k])):sum()
+      loss = loss and loss + part or part
+    end
+    p.roots[i] = { loss }
+  end
+end
+
+--- Runs sample i's backward.
+function Schedule:backward(i)
+  check_number(self, i)
+  local p, eng = self.private, self.engine
+  if not p.results[i] then place_fail(("sample %d has had no forward"):format(i)) end
+  if p.backward[i] then place_fail(("sample %d had its backward already"):format(i)) end
+  p.backward[i] = true
+  local root = p.roots[i][1]
+  if not root then return end
+  local gradients = p.gradients[i]
+  if #gradients > 1 then
+    root:backward()
+  else
+    root:backward(put(eng, gradients[1]))
+  end
+end
+
+function Schedule:forward_all() for i = 1, self.n do self:forward(i) end end
+function Schedule:backward_all() for i = 1, self.n do self:backward(i) end end
+function Schedule:reset() self.engine:reset() end
+function Schedule:scope(fn) return self.engine:scope(fn) end
+
+--- A full collection; twice, as finalizers free what the second one finds.
+function Schedule:collect()
+  collectgarbage()
+  collectgarbage()
+end
+
+local function try_free(s, t)
+  local p = s.private
+  if not T.is_valid(t) or T.home(t) == "persistent" then return end
+  local ok, message = pcall(s.engine.free, s.engine, t)
+  if ok then
+    p.freed = p.freed + 1
+  elseif not message:find("pinned or saved", 1, true) then
+    error(message, 0)
+  end
+end
+
+--- Frees what nobody reads any more: within a forward the intermediates whose last reader was called, after the backward all that is left
+--- of the sample. What the tape saved stays.
+function Schedule:free_dead()
+  local p = self.private
+  local i = p.sample
+  if not i then return end
+  if p.backward[i] then
+    for _, list in ipairs { p.tensors[i], p.results[i] } do
+      for _, t in ipairs(list) do if T.is_tensor(t) then try_free(self, t) end end
+    end
+    return
+  end
+  for _, number in ipairs((p.plan[i] or {})[p.call] or {}) do
+    local t = p.seen[number]
+    if t then try_free(self, t) end
+  end
+end
+
+--- Reads sample i's results on the host, now.
+function Schedule:read(i)
+  check_number(self, i)
+  local p = self.private
+  if not p.results[i] then place_fail(("sample %d has had no forward"):format(i)) end
+  for k, y in ipairs(p.results[i]) do
+    if T.is_tensor(y) then p.reads[#p.reads + 1] = { sample = i, result = k, array = samples.read(y) } end
+  end
+end
+
+--- Calls fn between any two ops of a forward ("op"), or before each node of a backward ("node").
+function Schedule:on(event, fn)
+  local p = self.private
+  if type(fn) ~= "function" then place_fail "on(event, fn): fn is a function" end
+  if event == "op" then
+    p.on_op[#p.on_op + 1] = fn
+    p.watch = p.watch or function(...) p.between(...) end
+  elseif event == "node" then
+    p.on_node[#p.on_node + 1] = fn
+  else
+    place_fail(('on(%q, fn): the events are "op" and "node"'):format(tostring(event)))
+  end
+end
+
+-- Running -------------------------------------------------------------------------------------
+
+--- What each op call of a forward was last to read, as numbers of tensors by their first appearance; from the calls as they are made.
+local function recorder(p)
+  return function(_, ...)
+    p.call = p.call + 1
+    for k = 1, select("#", ...) do
+      local v = select(k, ...)
+      local list = type(v) == "table" and v or { v }
+      for _, t in ipairs(list) do
+        if T.is_tensor(t) and not p.numbers[t] then
+          p.seen[#p.seen + 1] = t
+          p.numbers[t] = #p.seen
+        end
+        if T.is_tensor(t) then p.last[p.numbers[t]] = p.call end
+      end
+    end
+  end
+end
+
+--- From a recorded forward: after which call which tensors are dead. Views of one storage die together; results do not.
+local function plan_of(p, results, inputs)
+  local group, dies = {}, {}
+  for a = 1, #p.seen do
+    group[a] = a
+    for b = 1, a - 1 do
+      if T.same_storage(p.seen[a], p.seen[b]) then
+        group[a] = group[b]
+        break
+      end
+    end
+    dies[group[a]] = math.max(dies[group[a]] or 0, p.last[a])
+  end
+  local plan = {}
+  for a = 1, #p.seen do
+    local lives = group[a] ~= a
+    for _, y in ipairs(results) do lives = lives or T.is_tensor(y) and T.same_storage(y, p.seen[a]) end
+    if not lives and not inputs[p.seen[a]] then
+      local at = dies[a]
+      plan[at] = plan[at] or {}
+      table.insert(plan[at], a)
+    end
+  end
+  return plan
+end
+
+--- A forward of each sample, to learn which tensor dies where. Under no schedule; needs nothing from the case but that it does the same again.
+local function make_plans(s)
+  local p = s.private
+  local plans = {}
+  for i = 1, s.n do
+    p.seen, p.numbers, p.last, p.call = {}, {}, {}, 0
+    if p.case.random then s.engine:rng { 11, 1000 * i } end
+    local tensors = inputs_of(s, i)
+    local results = { hooks.watch(recorder(p), p.case.run, s.engine, unpack(tensors, 1, #tensors)) }
+    plans[i] = plan_of(p, results, {})
+  end
+  p.seen, p.numbers, p.last = {}, {}, {}
+  s.engine:reset()
+  return plans
+end
+
+local function between(s)
+  local p = s.private
+  local record = recorder(p)
+  return function(name, ...)
+    if p.call == 0 then p.seen, p.numbers, p.last = {}, {}, {} end
+    for _, fn in ipairs(p.on_op) do fn(name) end
+    record(name, ...)
+  end
+end
+
+local function make_inputs(eng, case)
+  local sets = {}
+  for set = 1, SETS do
+    sets[set] = case.inputs(set)
+    for _, input in ipairs(sets[set]) do
+      if input.grad then
+        input.param = eng:param(input.array.shape, put(eng, input.array), { dtype = input.array.dtype })
+        input.home = T.address(input.param)
+        input.grad_home = T.address(input.param.grad)
+      end
+    end
+  end
+  return sets
+end
+
+local function homes_kept(sets)
+  for _, inputs in ipairs(sets) do
+    for k, input in ipairs(inputs) do
+      if input.param then
+        local grad = input.param.grad
+        if T.address(input.param) ~= input.home then return ("parameter %d was re-homed"):format(k) end
+        if T.address(grad) ~= input.grad_home or T.home(grad) ~= "persistent" then
+          return ("the gradient of input %s was re-homed"):format(input.slot or k)
+        end
+      end
+    end
+  end
+end
+
+--- What is left in the arena after a last reset, as a complaint.
+local function leftovers(eng, before)
+  local stats = eng:stats()
+  if stats.pins ~= before.pins then return ("%d pins are left"):format(stats.pins - before.pins) end
+  if (stats.overflow_bytes or 0) ~= 0 then return ("%d bytes of overflow blocks are left"):format(stats.overflow_bytes) end
+  if stats.capacity > 0 and stats.live_bytes ~= before.live_bytes then
+    return ("%d bytes are left in the arena"):format(stats.live_bytes - before.live_bytes)
+  end
+end
+
+---@class perilune.Outcome
+---@field tensors { name: string, array: perilune.samples.Array }[]
+---@field reads { sample: integer, result: integer, array: perilune.samples.Array }[]
+---@field trouble? string pins, memory or re-homed storage
+---@field stats table of the engine, differences over the run for counters
+
+--- Runs a case under a schedule. Errors of the engine go through.
+---@param eng any
+---@param case perilune.Case
+---@param plan table a schedule
+---@param layout? fun(eng, t): any how inputs lie in memory
+---@return perilune.Outcome
+function schedule.run(eng, case, plan, layout)
+  eng:reset()
+  local before = eng:stats()
+  local p = {
+    case = case, results = {}, backward = {}, copies = {}, roots = {}, gradients = {}, tensors = {}, reads = {}, on_op = {}, on_node = {},
+    freed = 0, call = 0, seen = {}, numbers = {}, last = {}, plan = {}, layout = layout or function(_, t) return t end,
+  }
+  p.inputs = make_inputs(eng, case)
+  local s = setmetatable({ n = SAMPLES, engine = eng, private = p }, { __index = Schedule })
+  p.between = between(s)
+  -- a schedule that listens to ops may free what is dead: find out what that is
+  local on = s.on
+  function s:on(event, fn)
+    on(s, event, fn)
+    if event == "op" and not next(p.plan) then p.plan = make_plans(s) end
+    if event == "node" then
+      A.on_node(eng, function(name)
+        for _, listener in ipairs(p.on_node) do listener(name) end
+      end)
+    end
+  end
+  local ok, message = xpcall(plan.run, function(m)
+    return type(m) == "string" and m or debug.traceback(tostring(m), 2)
+  end, s)
+  if #p.on_node > 0 then A.on_node(eng, nil) end
+  if not ok then error(message, 0) end
+  for i = 1, s.n do
+    if not p.results[i] or not p.backward[i] then
+      error(("schedule %s: sample %d had no %s"):format(plan.name, i, p.results[i] and "backward" or "forward"), 0)
+    end
+  end
+  eng:reset()
+  local outcome = { tensors = {}, reads = p.reads, freed = p.freed }
+  for i = 1, s.n do
+    for k, copy in pairs(p.copies[i]) do
+      outcome.tensors[#outcome.tensors + 1] = { name = ("sample %d result %d"):format(i, k), array = samples.read(copy) }
+    end
+  end
+  for set, inputs in ipairs(p.inputs) do
+    for k, input in ipairs(inputs) do
+      if input.param then
+        outcome.tensors[#outcome.tensors + 1] =
+          { name = ("set %d gradient of %s"):format(set, input.slot or k), gradient = true, array = samples.read(input.param.grad) }
+      end
+    end
+  end
+  eng:sync()
+  local stats = eng:stats()
+  outcome.stats = { misses = (stats.misses or 0) - (before.misses or 0), stale_frees = (stats.stale_frees or 0) - (before.stale_frees or 0) }
+  outcome.trouble = homes_kept(p.inputs) or leftovers(eng, before)
+  return outcome
+end
+
+schedule.samples, schedule.cotangent = SAMPLES, cotangent
+
+return schedule
