@@ -30,7 +30,9 @@ PLN_FN pln_Words pln_philox(uint64_t seed, uint64_t draw, uint64_t group) {
 /* In [0, 1): the upper bits, as many as the type holds. */
 PLN_FN float pln_uniform_f32(uint32_t w) { return (float)(int32_t)(w >> 8) * 0x1p-24f; }
 PLN_FN double pln_uniform_f64(uint32_t lo, uint32_t hi) {
-  return (double)(int64_t)(((uint64_t)hi << 32 | lo) >> 11) * 0x1p-53;
+  /* in exact parts of at most 31 bits, which vectors convert */
+  double upper = (double)(int32_t)(hi >> 16) * 65536.0 + (double)(int32_t)(hi & 0xffffu);
+  return (upper * 0x1p21 + (double)(int32_t)(lo >> 11)) * 0x1p-53;
 }
 
 /* Two normal numbers (Box and Muller): a radius from u in (0, 1], an angle from v in [0, 1). */

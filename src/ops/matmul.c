@@ -54,18 +54,22 @@ INLINE void product(pln_Call *c, const pln_Tensor *a, const pln_Tensor *b, int64
   c->numel = c->size[0] = 1;
 }
 
-INLINE pln_Status matrices(pln_Prep *p, const pln_Tensor *a, const pln_Tensor *b, const char *name_b) {
+/* a (m,k) times n columns of b, which steps by bs0 and bs1. */
+INLINE pln_Status matrices(pln_Prep *p, const pln_Tensor *a, const pln_Tensor *b, int64_t n, int64_t bs0, int64_t bs1) {
   pln_Call *c = &p->call;
-  int64_t m = a->shape[0], k = a->shape[1], n = b->shape[1];
-  if (PLN_UNLIKELY(b->shape[0] != k)) return sizes_differ(p, a, b, name_b, k, b->shape[0]);
   pln_Shape shape;
   shape.ndim = 2;
-  shape.size[0] = m;
+  shape.size[0] = a->shape[0];
   shape.size[1] = n;
   PLN_TRY(pln_prep_out(p, 0, (pln_DType)a->dtype, &shape));
-  product(c, a, b, m, n, k, c->arg[0].stride[0], c->arg[0].stride[1], a->stride[0], a->stride[1], b->stride[0], b->stride[1]);
+  product(c, a, b, a->shape[0], n, a->shape[1], c->arg[0].stride[0], c->arg[0].stride[1], a->stride[0], a->stride[1], bs0, bs1);
   c->arg[0].stride[0] = 0; /* of the batch */
   return PLN_OK;
+}
+
+INLINE pln_Status two_matrices(pln_Prep *p, const pln_Tensor *a, const pln_Tensor *b) {
+  if (PLN_UNLIKELY(b->shape[0] != a->shape[1])) return sizes_differ(p, a, b, "b", a->shape[1], b->shape[0]);
+  return matrices(p, a, b, b->shape[1], b->stride[0], b->stride[1]);
 }
 
 static pln_Shape head(const pln_Tensor *t, int ndim) {
@@ -129,7 +133,7 @@ static pln_Status batched(pln_Prep *p) {
 pln_Status pln_prepare_matmul(pln_Prep *p) {
   pln_Tensor *a = p->a->in[0], *b = p->a->in[1];
   PLN_TRY(check_dtypes(p, a, b, "a", "b"));
-  if (PLN_LIKELY(a->ndim == 2 && b->ndim == 2)) return matrices(p, a, b, "b");
+  if (PLN_LIKELY(a->ndim == 2 && b->ndim == 2)) return two_matrices(p, a, b);
   return batched(p);
 }
 
@@ -162,7 +166,7 @@ pln_Status pln_prepare_addmm(pln_Prep *p) {
   if (c->ndim > 2 || !pln_shape_expand(c->ndim, c->shape, c->stride, &shape, stride))
     return pln_prep_fail(p, PLN_ESHAPE, "argument 'c': shape %s does not broadcast to %s", pln_shape_text(c->ndim, c->shape, text),
                          pln_shape_text(2, shape.size, want));
-  PLN_TRY(matrices(p, a, b, "b"));
+  PLN_TRY(two_matrices(p, a, b));
   p->call.f[0] = p->a->opt[0].num;
   p->call.f[1] = p->a->opt[1].num;
   if (p->call.f[0] != 0) addend(&p->call, c, stride[0], stride[1]);
@@ -198,11 +202,21 @@ static pln_Status tall(pln_Prep *p, const pln_Tensor *x, const pln_Tensor *w, co
   return PLN_OK;
 }
 
+static void add_bias(pln_Call *c, const pln_Tensor *b) {
+  addend(c, b, 0, b->ndim ? b->stride[0] : 0);
+  for (int d = 0; d < c->ndim; d++) c->arg[3].stride[d] = 0;
+}
+
 pln_Status pln_prepare_linear(pln_Prep *p) {
   pln_Tensor *x = p->a->in[0], *w = p->a->in[1], *b = p->a->in[2];
   char text[PLN_SHAPE_TEXT], want[PLN_SHAPE_TEXT];
   PLN_TRY(check_dtypes(p, x, w, "x", "w"));
   if (b && b->dtype != x->dtype) return dtypes_differ(p, x, b, "b");
+  if (PLN_LIKELY(x->ndim == 2 && w->ndim == 2 && x->shape[1] == w->shape[1] && (!b || (b->ndim == 1 && b->shape[0] == w->shape[0])))) {
+    PLN_TRY(matrices(p, x, w, w->shape[0], w->stride[1], w->stride[0]));
+    if (b) add_bias(&p->call, b);
+    return PLN_OK;
+  }
   if (x->ndim == 0) return no_dims(p, "x");
   if (w->ndim != 1 && w->ndim != 2)
     return pln_prep_fail(p, PLN_ESHAPE, "argument 'w': expected shape (out, in) or (in), got %s", pln_shape_text(w->ndim, w->shape, text));
@@ -217,10 +231,7 @@ pln_Status pln_prepare_linear(pln_Prep *p) {
                            pln_shape_text(b->ndim, b->shape, text));
   }
   PLN_TRY(tall(p, x, w, &shape));
-  if (b && !p->done) {
-    addend(&p->call, b, 0, b->ndim ? b->stride[0] : 0);
-    for (int d = 0; d < p->call.ndim; d++) p->call.arg[3].stride[d] = 0;
-  }
+  if (b && !p->done) add_bias(&p->call, b);
   return PLN_OK;
 }
 

@@ -2,7 +2,7 @@
 ** optim.c -- arguments of the optimizers. What they change is both operand and result: the destination's rules (C1) then hold for
 ** parameters and state, too.
 */
-#include "../op.h"
+#include "../engine.h"
 
 static const char *operand_name(const pln_Prep *p, int i) { return p->op->slot[i].name; } /* tensor slots come first */
 
@@ -10,8 +10,7 @@ static const char *operand_name(const pln_Prep *p, int i) { return p->op->slot[i
 static pln_Status same_shape(const pln_Prep *p, int i, uint32_t dtypes, const char *dtype_text) {
   const pln_Tensor *x = p->a->in[0], *t = p->a->in[i];
   char want[PLN_SHAPE_TEXT], got[PLN_SHAPE_TEXT];
-  pln_Shape sx = pln_tensor_shape(x), st = pln_tensor_shape(t);
-  if (!pln_shape_equal(&sx, &st))
+  if (t->ndim != x->ndim || memcmp(t->shape, x->shape, (size_t)x->ndim * sizeof(int64_t)) != 0)
     return pln_prep_fail(p, PLN_ESHAPE, "argument '%s': expected shape %s as of 'p', got %s", operand_name(p, i),
                          pln_shape_text(x->ndim, x->shape, want), pln_shape_text(t->ndim, t->shape, got));
   if (!(dtypes >> t->dtype & 1))
@@ -37,24 +36,31 @@ static pln_Status scalar(pln_Prep *p, int i, double least, const char *range) {
   return pln_prep_fail(p, PLN_EARG, "argument '%s': expected a number that is %s, got %g", operand_name(p, i), range, a->num[i]);
 }
 
-/* Results are the operands `changed`; then all operands, scalars with stride 0. */
-static pln_Status step(pln_Prep *p, int nout, const int *changed) {
+/* Writes the operands `changed`, the first of which is the result; operands 0 .. ntensors - 1 have p's shape, the others one element. */
+static pln_Status step(pln_Prep *p, int nchanged, const int *changed, int ntensors) {
   pln_Args *a = p->a;
-  pln_Shape shape = pln_tensor_shape(a->in[0]);
-  for (int k = 0; k < nout; k++) {
-    pln_Tensor *t = a->in[changed[k]];
-    if (a->out[k] && a->out[k] != t)
-      return pln_prep_fail(p, PLN_EARG, "argument 'out': the result is argument '%s', another destination is not possible",
-                           operand_name(p, changed[k]));
-    a->out[k] = t;
-  }
-  for (int k = 0; k < nout; k++) PLN_TRY(pln_prep_out(p, k, (pln_DType)a->in[changed[k]]->dtype, &shape));
+  pln_Call *c = &p->call;
+  pln_Tensor *x = a->in[0];
+  if (a->out[0] && a->out[0] != x)
+    return pln_prep_fail(p, PLN_EARG, "argument 'out': the op writes into 'p' and takes no other destination");
+  pln_Shape shape = pln_tensor_shape(x);
+  c->nout = (uint8_t)nchanged;
+  for (int k = 0; k < nchanged; k++) a->out[k] = a->in[changed[k]];
+  for (int k = 0; k < nchanged; k++) PLN_TRY(pln_prep_out(p, k, (pln_DType)a->out[k]->dtype, &shape));
+  bool flat = true;
   for (int i = 0; i < a->nin; i++) {
     PLN_TRY(pln_prep_in(p, i, PLN_NODTYPE));
-    pln_Arg *g = &p->call.arg[p->call.nout + i];
-    if (a->in[i] && a->in[i]->numel == 1) g->ndim = 0; /* of any number of dims */
+    if (i < ntensors)
+      flat &= a->in[i]->contiguous;
+    else
+      c->arg[c->nout + i].ndim = 0, c->arg[c->nout + i].stride[0] = 0;
   }
-  return pln_prep_iterate(p, &shape);
+  for (int k = 1; k < nchanged; k++) pln_tensor_written(a->out[k], (pln_OpId)c->op, a->place); /* the result's version is raised by the entry */
+  if (!flat) return pln_prep_iterate(p, &shape);
+  c->ndim = 1;
+  c->numel = c->size[0] = x->numel;
+  for (int k = 0; k < c->nout + ntensors; k++) c->arg[k].stride[0] = 1;
+  return PLN_OK;
 }
 
 static pln_Status parameter(const pln_Prep *p) {
@@ -67,7 +73,7 @@ pln_Status pln_prepare_sgd(pln_Prep *p) {
   static const int changed[] = {0};
   PLN_TRY(parameter(p));
   PLN_TRY(scalar(p, 2, 0, "not negative"));
-  return step(p, 1, changed);
+  return step(p, 1, changed, 2);
 }
 
 pln_Status pln_prepare_adamw(pln_Prep *p) {
@@ -89,5 +95,5 @@ pln_Status pln_prepare_adamw(pln_Prep *p) {
     if (k < 2 && !(v >= 0 && v < 1)) return pln_prep_fail(p, PLN_EARG, "argument '%s': expected 0 <= %s < 1, got %g", name, name, v);
     if (k >= 2 && !(v >= 0)) return pln_prep_fail(p, PLN_EARG, "argument '%s': expected a number that is not negative, got %g", name, v);
   }
-  return step(p, 3, changed);
+  return step(p, 3, changed, 4);
 }

@@ -10,7 +10,7 @@
 
 #define HADAMARD(T, S)                                                                                               \
   /* Stages of distance h and 2h for the elements [begin, end) of the first quarter of a group of 4h. */             \
-  static inline void quad_##S(T *y, int64_t h, int64_t begin, int64_t end, T scale) {                                \
+  static inline __attribute__((always_inline)) void quad_##S(T *y, int64_t h, int64_t begin, int64_t end, T scale) {                                \
     T *restrict y0 = y, *restrict y1 = y + h, *restrict y2 = y + 2 * h, *restrict y3 = y + 3 * h;                    \
     for (int64_t j = begin; j < end; j++) {                                                                          \
       T a = y0[j] + y1[j], b = y0[j] - y1[j], c = y2[j] + y3[j], d = y2[j] - y3[j];                                  \
@@ -28,15 +28,35 @@
       y1[j] = b * scale;                                                                                             \
     }                                                                                                                \
   }                                                                                                                  \
+  /* The stages of distance 1 and 2, from x to y; n is a multiple of 4. */                                           \
+  static inline __attribute__((always_inline)) void first_##S(T *restrict y, const T *restrict x, int64_t xs, int64_t n, T scale) {                         \
+    for (int64_t i = 0; i < n; i += 4) {                                                                             \
+      T p = x[i * xs], q = x[(i + 1) * xs], r = x[(i + 2) * xs], s = x[(i + 3) * xs];                                \
+      T a = p + q, b = p - q, c = r + s, d = r - s;                                                                  \
+      y[i] = (a + c) * scale;                                                                                        \
+      y[i + 1] = (b + d) * scale;                                                                                    \
+      y[i + 2] = (a - c) * scale;                                                                                    \
+      y[i + 3] = (b - d) * scale;                                                                                    \
+    }                                                                                                                \
+  }                                                                                                                  \
   /* All stages of n elements; the last one scales. */                                                               \
-  static void block_##S(T *y, int64_t n, T scale) {                                                                  \
-    int64_t h = 1;                                                                                                   \
-    if (n == 1) y[0] *= scale;                                                                                       \
+  static void block_##S(T *y, const T *x, int64_t xs, int64_t n, T scale) {                                          \
+    if (n < 4) {                                                                                                     \
+      T a = x[0], b = n == 1 ? 0 : x[xs];                                                                            \
+      y[0] = n == 1 ? a : (a + b) * scale;                                                                           \
+      if (n == 2) y[1] = (a - b) * scale;                                                                            \
+      return;                                                                                                        \
+    }                                                                                                                \
+    if (xs == 1)                                                                                                     \
+      first_##S(y, x, 1, n, n == 4 ? scale : 1);                                                                     \
+    else                                                                                                             \
+      first_##S(y, x, xs, n, n == 4 ? scale : 1);                                                                    \
+    int64_t h = 4;                                                                                                   \
+    if (n >= 16)                                                                                                     \
+      for (int64_t i = 0; i < n; i += 16) quad_##S(y + i, 4, 0, 4, n == 16 ? scale : 1);                             \
+    if (n >= 16) h = 16;                                                                                             \
     for (; 4 * h <= n; h *= 4)                                                                                       \
-      if (h == 1)                                                                                                    \
-        for (int64_t i = 0; i < n; i += 4) quad_##S(y + i, 1, 0, 1, n == 4 ? scale : 1);                             \
-      else                                                                                                           \
-        for (int64_t i = 0; i < n; i += 4 * h) quad_##S(y + i, h, 0, h, 4 * h == n ? scale : 1);                     \
+      for (int64_t i = 0; i < n; i += 4 * h) quad_##S(y + i, h, 0, h, 4 * h == n ? scale : 1);                       \
     if (2 * h == n) pair_##S(y, h, 0, h, scale);                                                                     \
   }                                                                                                                  \
   /* Blocks [begin, end) of all rows, each read from x first. */                                                     \
@@ -46,8 +66,7 @@
     for (int64_t t = begin; t < end; t++) {                                                                          \
       T *y = (T *)r->c->arg[0].data + t * len;                                                                       \
       const T *x = (const T *)r->c->arg[1].data + row_offset(r->c, t / per_row) + t % per_row * len * xs;            \
-      for (int64_t j = 0; j < len; j++) y[j] = x[j * xs];                                                            \
-      block_##S(y, len, per_row == 1 ? (T)r->scale : 1);                                                             \
+      block_##S(y, x, xs, len, per_row == 1 ? (T)r->scale : 1);                                                      \
     }                                                                                                                \
   }                                                                                                                  \
   /* Pieces of len elements of the first quarters (halves), of all groups and rows, at distance h. */                \

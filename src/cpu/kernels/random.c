@@ -90,13 +90,17 @@ static void make_randn_f32(const pln_Call *c, const Words w, int groups, void *b
 }
 
 static void make_randn_f64(const pln_Call *c, const Words w, int groups, void *buf) {
-  double *v = buf;
+  double *v = buf, lane[2][PLN_GROUPS];
   (void)c;
   for (int i = 0; i < groups; i++) {
     pln_Words words = {w[0][i], w[1][i], w[2][i], w[3][i]};
-    pln_NormalsF64 p = pln_normals_f64(words);
-    v[2 * i] = p.a;
-    v[2 * i + 1] = p.b;
+    pln_NormalsF64 n = pln_normals_f64(words);
+    lane[0][i] = n.a;
+    lane[1][i] = n.b;
+  }
+  for (int i = 0; i < groups; i++) {
+    v[2 * i] = lane[0][i];
+    v[2 * i + 1] = lane[1][i];
   }
 }
 
