@@ -117,6 +117,7 @@ typedef struct pln_Engine {
   uint64_t owned_since;        /* made since the collector was last told */
   uint64_t count_resets, count_pins; /* on an engine without arena resets and pins only count */
   struct pln_Tape *tape;
+  bool no_record;              /* gradients are not to be recorded at present */
   struct pln_Capture *capture;
   pln_StreamError error;
   uint64_t error_lock;         /* spin lock of pln_call_fault */

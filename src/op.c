@@ -449,6 +449,15 @@ static PLN_COLD void undo(pln_Prep *p) {
   p->a->nresults = 0;
 }
 
+/* The op that leaves what the gradient reads besides; the tape holds it from then on. */
+static PLN_COLD pln_Status run_recorded(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
+  const pln_OpDef *as = &pln_ops[pln_recorded_as((pln_OpId)(op - pln_ops))];
+  for (int k = op->nout; k < as->nout; k++) a->out[k] = NULL;
+  PLN_TRY(pln_op_run(e, as, a));
+  for (int k = op->nout; k < as->nout; k++) pln_tensor_release(a->out[k]);
+  return PLN_OK;
+}
+
 pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
   pln_Prep p;
   p.e = e;
@@ -470,6 +479,7 @@ pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
   bool quiet = false;
   if (PLN_UNLIKELY(e->hooks & PLN_HOOK_TAPE)) {
     PLN_TRY(pln_tape_plan(e, op, a, &plan, &quiet));
+    if (plan == PLN_TAPE_RECORD && pln_recorded_as((pln_OpId)c->op) != c->op) return run_recorded(e, op, a);
     if (quiet) pln_tape_record_on(e, false);
   }
   pln_Status status = op->prepare(&p);

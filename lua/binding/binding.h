@@ -14,6 +14,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 
+#include "autograd/tape.h"
 #include "perilune.h"
 
 typedef struct pll_Handle {
@@ -36,7 +37,7 @@ typedef struct pll_EngineBox {
 /* One per Lua state, a userdata in the registry; every C function of the module has it as upvalue 1. */
 typedef struct pll_State {
   pln_Runtime *runtime;
-  const void *library; /* unused address, identifies the registry entry */
+  int anchors;         /* slots given out, see autograd.c */
 } pll_State;
 
 #define PLL_KEY ((uintptr_t)0x9e3779b97f4a7c15u)
@@ -77,6 +78,12 @@ pll_Handle *pll_box(lua_State *L);
 void pll_fill(lua_State *L, int i, pll_Handle *h, pln_Tensor *t);
 /* Box and fill for a tensor that C already holds elsewhere (retains it). */
 void pll_push_tensor(lua_State *L, pln_Tensor *t);
+/* Before an op is recorded: pushes the value on which its node will hang, and hangs those of its operands' nodes on that. */
+void pll_push_anchor(lua_State *L, pln_Engine *e);
+void pll_anchor_operand(lua_State *L, const pln_Tensor *t);
+void pll_anchor_operands(lua_State *L, pln_Engine *e, const pln_Args *a);
+/* The handle at index i keeps the node of its tensor. */
+void pll_anchor_handle(lua_State *L, int i, const pln_Tensor *t);
 /* After new memory was made: runs the collector when much has come together since the last time, reports an epoch's first overflow. */
 #define PLL_COLLECT_MIN ((uint64_t)16 << 20) /* bytes */
 void pll_settle(lua_State *L, pln_Engine *e);
@@ -112,7 +119,10 @@ pln_DType pll_dtype(lua_State *L, int i, const char *op);
 /* Registers functions of {name, fn} pairs into the table on top, with the common upvalues. */
 void pll_register(lua_State *L, const luaL_Reg *functions);
 /* The functions of each file. */
-extern const luaL_Reg pll_engine_functions[], pll_tensor_functions[], pll_library_functions[], pll_arena_functions[];
+extern const luaL_Reg pll_engine_functions[], pll_tensor_functions[], pll_library_functions[], pll_arena_functions[], pll_autograd_functions[];
+/* Pushes the table that all functions of the module have as environment: anchors by slot. */
+void pll_push_environment(lua_State *L);
+void pll_autograd_open(lua_State *L);
 int pll_op(lua_State *L);
 int pll_tensor_gc(lua_State *L);
 int pll_engine_gc(lua_State *L);

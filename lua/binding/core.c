@@ -21,6 +21,8 @@ void pll_register(lua_State *L, const luaL_Reg *functions) {
     lua_getfield(L, LUA_REGISTRYINDEX, "perilune.tensor");
     lua_getfield(L, LUA_REGISTRYINDEX, "perilune.tensor.final");
     lua_pushcclosure(L, functions->func, 3);
+    pll_push_environment(L);
+    lua_setfenv(L, -2);
     lua_setfield(L, -2, functions->name);
   }
 }
@@ -31,6 +33,8 @@ static void push_op(lua_State *L, const pln_OpDef *op) {
   lua_getfield(L, LUA_REGISTRYINDEX, "perilune.tensor.final");
   lua_pushlightuserdata(L, (void *)op);
   lua_pushcclosure(L, pll_op, 4);
+  pll_push_environment(L);
+  lua_setfenv(L, -2);
 }
 
 static void set_string(lua_State *L, const char *name, const char *value) {
@@ -98,6 +102,7 @@ static void push_row(lua_State *L, const pln_OpDef *op) {
 static void open_state(lua_State *L) {
   pll_State *s = lua_newuserdata(L, sizeof *s);
   s->runtime = NULL;
+  s->anchors = 0;
   lua_createtable(L, 0, 1);
   lua_pushcfunction(L, state_gc);
   lua_setfield(L, -2, "__gc");
@@ -189,6 +194,7 @@ static void set_functions(lua_State *L, const char *name, const luaL_Reg *functi
 EXPORT int luaopen_perilune_core(lua_State *L) {
   pll_check(L, pln_ops_init());
   open_state(L);
+  pll_autograd_open(L);
   finalizer(L, "perilune.tensor.final", pll_tensor_gc);
   finalizer(L, "perilune.engine", pll_engine_gc);
   lua_newtable(L);
@@ -197,6 +203,7 @@ EXPORT int luaopen_perilune_core(lua_State *L) {
   set_functions(L, "tensor", pll_tensor_functions);
   set_functions(L, "library", pll_library_functions);
   set_functions(L, "arena", pll_arena_functions);
+  set_functions(L, "autograd", pll_autograd_functions);
   lua_createtable(L, 0, PLN_NOPS);
   lua_createtable(L, PLN_NOPS, 0);
   for (int i = 0; i < PLN_NOPS; i++) {

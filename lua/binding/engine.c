@@ -81,6 +81,7 @@ static int engine_close(lua_State *L) {
   if (!b->e) return 0; /* a second close does nothing */
   uint32_t place = pll_place(L);
   pln_Engine *e = b->e;
+  if (e->tape && e->tape->run) return pll_argument(L, "close", "a backward is under way");
   if (e->depth) return pll_argument(L, "close", "%d scope%s still open", e->depth, e->depth == 1 ? " is" : "s are");
   b->e = NULL;
   lua_pushlightuserdata(L, pll_state(L));

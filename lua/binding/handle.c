@@ -162,11 +162,11 @@ pll_Handle *pll_box(lua_State *L) {
   return h;
 }
 
-/* Whether the collector has to free it: what does not go with a reset soon enough, and results of recorded ops. */
+/* Whether the collector has to free it: what does not go with a reset soon enough. */
 static bool needs_finalizer(const pln_Tensor *t) {
   const pln_Engine *e = t->engine;
   const pln_Storage *s = t->storage;
-  return s->home != PLN_HOME_ARENA || t->node || s->overflow || s->survivor || e->arena.keep_headers ||
+  return s->home != PLN_HOME_ARENA || s->overflow || s->survivor || e->arena.keep_headers ||
          pln_arena_offset(&e->arena) > e->arena.capacity / 2;
 }
 
@@ -185,6 +185,7 @@ void pll_fill(lua_State *L, int i, pll_Handle *h, pln_Tensor *t) {
     lua_pushvalue(L, lua_upvalueindex(PLL_UP_PLAIN));
   }
   lua_setmetatable(L, i < 0 ? i - 1 : i);
+  if (PLN_UNLIKELY(t->node != NULL)) pll_anchor_handle(L, i, t);
 }
 
 void pll_push_tensor(lua_State *L, pln_Tensor *t) {

@@ -281,6 +281,7 @@ int pll_op(lua_State *L) {
   read_arguments(&r);
   if (PLN_UNLIKELY(!r.e)) return pll_argument(L, op->name, "a tensor is needed to know the engine (or call it as eng:%s(...))", op->name);
   a.place = pll_place_if(L, r.e);
+  if (PLN_UNLIKELY(r.e->hooks & PLN_HOOK_TAPE) && pln_tape_wants(r.e, op, &a)) pll_anchor_operands(L, r.e, &a);
   int first = lua_gettop(L) + 1;
   pll_Handle *box[PLN_MAX_OUT];
   for (int k = 0; k < op->nout; k++) {

@@ -302,21 +302,59 @@ static void index_view(lua_State *L, const pln_Tensor *t, int i, Indexing *x) {
   if (numel == 0) x->offset = 0;
 }
 
-/* x[k], x[{...}] of a tensor without gradients; perilune/tensor.lua sends others through recorded view ops. */
+/* x[k], x[{...}] where gradients are recorded: the same view by `slice`, whose lists index_view has checked. */
+static int recorded_index(lua_State *L, pln_Tensor *t) {
+  const pln_OpDef *op = &pln_ops[PLN_OP_slice];
+  pln_Args a;
+  pln_args_init(op, &a);
+  a.in[0] = t;
+  a.place = pll_place_if(L, t->engine);
+  pln_Shape *list[3] = {&a.opt[0].list, &a.opt[1].list, &a.opt[2].list};
+  bool table = lua_istable(L, 2);
+  int dims = table ? (int)lua_objlen(L, 2) : 1;
+  for (int k = 0; k < 3; k++) {
+    a.opt[k].given = 1;
+    list[k]->ndim = dims;
+  }
+  for (int d = 0; d < dims; d++) {
+    if (table)
+      lua_rawgeti(L, 2, d + 1);
+    else
+      lua_pushvalue(L, 2);
+    int64_t range[3] = {1, t->shape[d], 1};
+    if (lua_istable(L, -1)) {
+      int given = (int)lua_objlen(L, -1);
+      for (int k = 0; k < given; k++) {
+        lua_rawgeti(L, -1, k + 1);
+        range[k] = (int64_t)lua_tonumber(L, -1);
+        lua_pop(L, 1);
+      }
+      if (given == 1) range[1] = range[0];
+    } else {
+      range[0] = range[1] = (int64_t)lua_tonumber(L, -1);
+      range[2] = 0;
+    }
+    for (int k = 0; k < 3; k++) list[k]->size[d] = range[k];
+    lua_pop(L, 1);
+  }
+  pll_anchor_operands(L, t->engine, &a);
+  pll_Handle *h = pll_box(L);
+  pll_check(L, pln_op_run(t->engine, op, &a));
+  pll_fill(L, -1, h, a.out[0]);
+  return 1;
+}
+
+/* x[k], x[{...}] */
 static int tensor_index(lua_State *L) {
   pln_Tensor *t = pll_tensor(L, 1, "index", "t");
   Indexing x;
   index_view(L, t, 2, &x);
+  if (PLN_UNLIKELY(t->requires_grad) && t->engine->hooks & PLN_HOOK_TAPE) return recorded_index(L, t);
   pll_Handle *h = pll_box(L);
   pln_Tensor *v;
   pll_check(L, pln_tensor_view(t, &x.shape, x.stride, x.offset, &v));
   v->place = pll_place_if(L, t->engine);
   pll_fill(L, -1, h, v);
-  return 1;
-}
-
-static int tensor_requires_grad_flag(lua_State *L) {
-  lua_pushboolean(L, pll_tensor(L, 1, "requires_grad", "t")->requires_grad);
   return 1;
 }
 
@@ -326,5 +364,5 @@ const luaL_Reg pll_tensor_functions[] = {
   {"same_storage", tensor_same_storage}, {"version", tensor_version}, {"address", tensor_address}, {"is_valid", tensor_is_valid},
   {"is_tensor", tensor_is_tensor}, {"place", tensor_place}, {"get", tensor_get}, {"set", tensor_set}, {"item", tensor_item},
   {"totable", tensor_totable}, {"flat", tensor_flat}, {"bytes", tensor_bytes}, {"set_bytes", tensor_set_bytes},
-  {"index", tensor_index}, {"requires_grad_flag", tensor_requires_grad_flag}, {NULL, NULL},
+  {"index", tensor_index}, {NULL, NULL},
 };

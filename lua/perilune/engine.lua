@@ -185,6 +185,16 @@ function methods:persistent(shape, values, options)
   return from_values(self, "persistent", values, dtype, shape, "persistent")
 end
 
+--- A parameter: persistent, requires grad, with a gradient (zero) from the start. values: as persistent's.
+---@param shape integer|integer[]
+function methods:param(shape, values, options)
+  local dtype = creation_options("param", options, 2)
+  if shape == nil then error("param: a shape was expected, got nil", 2) end
+  return core.autograd.param(from_values(self, "param", values, dtype, shape, "persistent"))
+end
+
+for name, fn in pairs(require "perilune.autograd".engine_methods) do methods[name] = fn end
+
 --- Poison on or off, or a table { on = {"reset", "free", "alloc"}, word =, redzone = }, or the name of a setting's file; without an argument
 --- the present setting.
 function methods:poison(value)

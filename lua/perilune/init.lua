@@ -16,6 +16,7 @@ core.library.int64_helpers(
 
 local engine = require "perilune.engine"
 local tensor = require "perilune.tensor"
+local autograd = require "perilune.autograd"
 local report = require "perilune.report"
 
 ---@class perilune
@@ -27,6 +28,9 @@ local perilune = {
   is_tensor = core.tensor.is_tensor,
   is_engine = engine.is_engine,
   dtypes = core.dtypes,
+  op = autograd.op,
+  grad = autograd.grad,
+  checkpoint = autograd.checkpoint,
 }
 
 -- every op as a plain function too: perilune.add(a, b)

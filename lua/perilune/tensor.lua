@@ -2,6 +2,7 @@
 -- tensor: methods, fields and operators of tensors, made of the op table.
 
 local core = require "perilune.core"
+local autograd = require "perilune.autograd"
 local engine = require "perilune.engine"
 local format = require "perilune.format"
 local suggest = require "perilune.suggest"
@@ -9,6 +10,7 @@ local suggest = require "perilune.suggest"
 local tensor = {}
 
 local T, ops = core.tensor, core.ops
+local requires_grad, recording = core.autograd.requires_grad, core.autograd.recording
 local methods = {}
 
 for _, row in ipairs(ops.rows) do
@@ -18,6 +20,8 @@ for _, name in ipairs { "get", "set", "item", "totable", "numel", "is_contiguous
   "place", "strides", "bytes", "set_bytes" } do
   methods[name] = T[name]
 end
+
+for name, fn in pairs(autograd.tensor_methods) do methods[name] = fn end
 
 --- A copy that shares nothing.
 function methods.clone(t) return ops.cast(t, T.dtype(t)) end
@@ -45,6 +49,8 @@ end
 
 local fields = { shape = T.shape, dtype = T.dtype, engine = T.engine, home = T.home, ndim = T.ndim }
 
+for name, fn in pairs(autograd.tensor_fields) do fields[name] = fn end
+
 local index = T.index
 
 local function lookup(t, key)
@@ -59,7 +65,11 @@ local function lookup(t, key)
 end
 
 local function assign(t, key, value)
+  if key == "grad" then return autograd.set_grad(t, value) end
   if type(key) == "string" then error(("a tensor has no field '%s' to set"):format(key) .. suggest(key, fields), 2) end
+  if requires_grad(t) and recording(T.engine(t)) then
+    error("x[k] = v: writing in place is not allowed on a tensor that requires grad (eng:no_grad(fn) allows it)", 2)
+  end
   local view = index(t, key)
   if type(value) == "number" or type(value) == "boolean" then
     ops.fill(view, value == true and 1 or value == false and 0 or value)

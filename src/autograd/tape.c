@@ -46,15 +46,16 @@ pln_Status pln_tape_open(pln_Engine *e) {
   }
   for (int i = 0; i < 2; i++) tape->one_version[i] = tape->one[i]->storage->version;
   e->tape = tape;
-  e->hooks |= PLN_HOOK_TAPE;
+  if (!e->no_record) e->hooks |= PLN_HOOK_TAPE;
   return PLN_OK;
 }
 
 bool pln_tape_recording(const pln_Engine *e) { return e->hooks & PLN_HOOK_TAPE; }
 
 bool pln_tape_record_on(pln_Engine *e, bool on) {
-  bool before = e->hooks & PLN_HOOK_TAPE;
-  if (on)
+  bool before = !e->no_record;
+  e->no_record = !on;
+  if (on && e->tape)
     e->hooks |= PLN_HOOK_TAPE;
   else
     e->hooks &= ~(uint32_t)PLN_HOOK_TAPE;
@@ -343,6 +344,8 @@ pln_Status pln_tape_record(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
         nsizes += (uint32_t)(len > 0 ? len : 0);
       }
   pln_Node *n;
+  for (int k = nouts; k < PLN_MAX_OUT; k++) mask &= ~PLN_OUT(k);
+  if (mask & PLN_EITHER) mask &= nouts > 1 ? PLN_OUT(1) | PLN_OUT(2) : ~PLN_EITHER;
   uint32_t used = 0;
   PLN_TRY(new_node(e, PLN_NODE_OP, (uint32_t)(nin + a->nlist), (uint32_t)nouts, (uint32_t)__builtin_popcount(mask),
                    op->nopt + random, nsizes, &n));
@@ -484,8 +487,8 @@ pln_Status pln_leaf_grad(pln_Node *leaf, pln_Tensor **grad_p) {
 
 void pln_tape_header_gone(pln_Tensor *t) {
   pln_Node *n = pln_tensor_node(t);
-  t->node = NULL;
   if (!n || n->kind != PLN_NODE_LEAF || n->segment) return;
+  t->node = NULL;
   n->leaf = NULL;
   drop_leaf_ref(n);
 }
@@ -526,6 +529,8 @@ void pln_tape_reset(pln_Engine *e) {
   if (s && s->count) {
     s->resets = e->count_resets - 1;
     tape->segment = NULL;
+  } else if (s) {
+    s->bytes = 0;
   }
   uint64_t limit = e->options.graph_resets < 0 ? 0 : (uint64_t)e->options.graph_resets;
   for (s = tape->oldest_segment; s && s != tape->segment; s = newer) {
@@ -533,6 +538,8 @@ void pln_tape_reset(pln_Engine *e) {
     if (e->count_resets - s->resets <= limit) break;
     if (!s->count) continue;
     if (s->last->object.serial > tape->aged) tape->aged = s->last->object.serial;
+    for (uint32_t k = 0; k < s->last->nouts; k++)
+      if (s->last->out[k].serial > tape->aged_header) tape->aged_header = s->last->out[k].serial;
     if (s->anchored)
       while (s->count) pln_node_drop(s->last);
     else
@@ -554,13 +561,14 @@ void pln_tape_close(pln_Engine *e) {
   e->hooks &= ~(uint32_t)PLN_HOOK_TAPE;
 }
 
-pln_Node *pln_tape_find(pln_Engine *e, uint64_t serial, int *output_p) {
-  if (!e->tape) return NULL;
-  for (pln_Node *n = e->tape->newest; n; n = n->older)
+pln_Status pln_tape_find(pln_Engine *e, uint64_t serial, pln_Node **n_p, int *output_p) {
+  for (pln_Node *n = e->tape ? e->tape->newest : NULL; n; n = n->older)
     for (uint32_t k = 0; k < n->nouts; k++)
       if (n->out[k].serial == serial) {
         *output_p = (int)k;
-        return n;
+        *n_p = n;
+        return PLN_OK;
       }
-  return NULL;
+  if (e->tape && serial <= e->tape->aged_header) return pln_tape_gone(e, 0);
+  return pln_fail(PLN_EGRAD, "backward: the tensor is stale and no recorded op is known for it: its backward has run, or it did not require grad");
 }

@@ -86,6 +86,7 @@ typedef struct pln_Node {
 /* What a derivative reads: bits of operands and results. */
 #define PLN_IN(i) (1u << (i))
 #define PLN_OUT(k) (1u << (12 + (k)))
+#define PLN_EITHER (1u << 15) /* with several results those behind the first only, with one all else */
 
 typedef struct pln_Segment {
   struct pln_Segment *older, *newer;
@@ -112,7 +113,7 @@ typedef struct pln_Tape {
   pln_Node *leaves;           /* header-owned leaves, for close (older, newer) */
   struct pln_Run *run;        /* the innermost backward */
   uint64_t runs;
-  uint64_t aged;              /* serial of the newest node dropped for its age */
+  uint64_t aged, aged_header; /* serials of the newest node dropped for its age, and of its result's header */
   pln_Node *owner;            /* new nodes become its children */
   uint32_t place;             /* of the running backward, for the ops that it runs */
   bool node_hook;             /* backwards stop before each node */
@@ -154,8 +155,8 @@ void pln_node_drop(pln_Node *n);
 static inline pln_Node *pln_tensor_node(const pln_Tensor *t) {
   return t->node && t->node->object.serial == t->node_serial ? t->node : NULL;
 }
-/* Finds the node of a header that is gone, by the header's serial. */
-pln_Node *pln_tape_find(struct pln_Engine *e, uint64_t serial, int *output_p);
+/* Finds the node of a header that is gone, by the header's serial; else PLN_EGRAD says why there is none. */
+pln_Status pln_tape_find(struct pln_Engine *e, uint64_t serial, pln_Node **n_p, int *output_p);
 const char *pln_node_name(const pln_Node *n);
 
 /* t requires grad from now on, as a leaf, or no longer. PLN_EGRAD for a result of a recorded op. */
@@ -179,6 +180,8 @@ void pln_segment_drop(struct pln_Engine *e, pln_Segment *s);
 /* What the gradient of each operand reads, by op; filled by pln_saves_init from src/autograd/saves.c and the formulas. */
 extern uint16_t pln_saves[PLN_NOPS][PLN_MAX_IN];
 void pln_saves_init(void);
+/* The op that is run in place of this one where it is recorded: of the same arguments, with further results that its gradient reads. */
+pln_OpId pln_recorded_as(pln_OpId op);
 
 static inline bool pln_node_wants(const pln_Node *n, int i) {
   return n->edge[i].node && (i >= 64 || n->wants >> i & 1);
