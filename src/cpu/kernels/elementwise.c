@@ -241,10 +241,10 @@ static void tiles(void *context, int64_t begin, int64_t end) {
   int last = w->ndim - 1;
   for (; begin < end; begin++) {
     int64_t x[PLN_MAX_DIMS], at = begin;
+    x[t->rows] = at % t->row_tiles * TILE_ROWS; /* neighbours share the pages of the operand that runs this way */
+    at /= t->row_tiles;
     x[last] = at % t->column_tiles * TILE_COLUMNS;
     at /= t->column_tiles;
-    x[t->rows] = at % t->row_tiles * TILE_ROWS;
-    at /= t->row_tiles;
     for (int d = last - 1; d >= 0; d--) {
       if (d == t->rows) continue;
       x[d] = at % w->size[d];
