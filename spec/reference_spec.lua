@@ -156,6 +156,7 @@ describe("functions of one array", function()
     same(A { 0, 5 }, ops.clamp(A { -1, 5 }, 0))
     same(i32 { -1, 3 }, ops.clamp(i32 { -1, 5 }, nil, 3))
     same(A { 1, 1 }, ops.clamp(A { 0, 5 }, 3, 1))
+    same(u8 { 0, 1 }, ops.clamp(u8 { 0, 5 }, -1, 1))
   end)
 end)
 

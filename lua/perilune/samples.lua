@@ -152,21 +152,27 @@ function Scanner:sample()
   return sample
 end
 
-local known = {}
-
---- The samples of a row of core.ops.rows; an error in the text names row and position.
+--- The samples in a text of that form for a row; an error names row and position.
+---@param text string
 ---@return perilune.samples.Sample[]
-function samples.of(row)
-  if known[row] then return known[row] end
-  local list, text, at = {}, row.samples, 1
+function samples.parse(row, text)
+  local list, at = {}, 1
   while at <= #text do
     local first, last = text:find(" | ", at, true)
     local scanner = setmetatable({ row = row, text = text, at = at, stop = (first or #text + 1) - 1 }, Scanner)
     list[#list + 1] = scanner:sample()
     at = (last or #text) + 1
   end
-  known[row] = list
   return list
+end
+
+local known = {}
+
+--- The samples of a row of core.ops.rows.
+---@return perilune.samples.Sample[]
+function samples.of(row)
+  known[row] = known[row] or samples.parse(row, row.samples)
+  return known[row]
 end
 
 --- One domain for each operand; the last one stands for all that follow.

@@ -251,8 +251,10 @@ arithmetic_op("minimum", smaller)
 function ops.clamp(x, lo, hi)
   local dtype = array.result_type(x, lo, hi)
   local out = array.cast(x, dtype)
-  if lo then out = binary("clamp", out, lo, dtype, dtype, larger) end
-  if hi then out = binary("clamp", out, hi, dtype, dtype, smaller) end
+  -- a bound beyond what an integer dtype holds is the dtype's end
+  local function bound(v) return array.full({}, dtype, array.convert(v, "f64", dtype)) end
+  if lo then out = binary("clamp", out, bound(lo), dtype, dtype, larger) end
+  if hi then out = binary("clamp", out, bound(hi), dtype, dtype, smaller) end
   return out
 end
 
