@@ -130,6 +130,12 @@ caught "PLEMU_MEMORY=100K" gcc "cudaErrorMemoryAllocation" order none
 # ---- the same sources for a device ----
 cuda=${CUDA_HOME:-/usr/local/cuda}
 if [ -x "$cuda/bin/nvcc" ]; then
+  if make -s CONFIG=gcc OUT="$build" "$build/gcc/test_cudart" >"$log" 2>&1 &&
+      "$build/gcc/test_cudart" >>"$log" 2>&1; then
+    pass
+  else
+    fail "the emulator next to cudart" 40
+  fi
   mkdir -p "$build/device"
   if "$cuda/bin/nvcc" -std=c++17 -gencode arch=compute_90,code=sm_90 \
       -gencode arch=compute_121,code=sm_121 -Werror all-warnings -Xcompiler -w \

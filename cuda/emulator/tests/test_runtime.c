@@ -311,6 +311,41 @@ static void test_graph_memory(void) {
   OK(cudaStreamDestroy(s));
 }
 
+/* ---- several host threads, each with a stream ---- */
+
+static void *use_stream(void *wrong) {
+  cudaStream_t s = new_stream();
+  float *h;
+  OK(cudaMallocHost((void **)&h, N * sizeof(float)));
+  for (int i = 0; i < 20; i++) {
+    float *p, *q;
+    OK(cudaMallocAsync((void **)&p, N * sizeof(float), s));
+    OK(cudaMallocAsync((void **)&q, N * sizeof(float), s));
+    OK(launch_fill(p, (float)i, N, s));
+    OK(launch_softmax(p, q, 4, N / 4, s));
+    OK(launch_add1(p, q, N, s));
+    OK(cudaMemcpyAsync(h, q, N * sizeof(float), cudaMemcpyDeviceToHost, s));
+    OK(cudaFreeAsync(p, s));
+    OK(cudaFreeAsync(q, s));
+    OK(cudaStreamSynchronize(s));
+    if (!all_equal(h, (float)i + 1, N)) (*(int *)wrong)++;
+  }
+  OK(cudaFreeHost(h));
+  OK(cudaStreamDestroy(s));
+  return NULL;
+}
+
+static void test_threads(void) {
+  enum { threads = 4 };
+  pthread_t thread[threads];
+  int wrong[threads] = {0};
+  for (int i = 0; i < threads; i++) pthread_create(&thread[i], NULL, use_stream, &wrong[i]);
+  for (int i = 0; i < threads; i++) {
+    pthread_join(thread[i], NULL);
+    EXPECT(wrong[i] == 0, "host thread %d: %d wrong rounds", i, wrong[i]);
+  }
+}
+
 void test_runtime(void) {
   test_streams();
   test_progress();
@@ -319,4 +354,5 @@ void test_runtime(void) {
   test_graph();
   test_capture_rules();
   test_graph_memory();
+  test_threads();
 }
