@@ -373,8 +373,6 @@ end
 -- Values to tensors -------------------------------------------------------------------------
 
 local ctypes = { f32 = "float[?]", f64 = "double[?]", i64 = "int64_t[?]", i32 = "int32_t[?]", u8 = "uint8_t[?]", bool = "uint8_t[?]" }
-local pointers = {}
-for name, ctype in pairs(ctypes) do pointers[name] = ffi.typeof((ctype:gsub("%[%?%]", "*"))) end
 for name, ctype in pairs(ctypes) do ctypes[name] = ffi.typeof(ctype) end
 
 --- The elements of an array as t:bytes() has them.
@@ -387,11 +385,29 @@ function samples.encode(array)
   return ffi.string(buffer, n * ffi.sizeof(buffer) / math.max(n, 1))
 end
 
+--- What t:bytes() gave as C array of n elements. Each NaN becomes the plain one: LuaJIT would take some others for booleans or nil.
+function samples.elements(bytes, n, dtype)
+  local buffer = ctypes[dtype](math.max(n, 1))
+  ffi.copy(buffer, bytes, #bytes)
+  local words = ffi.cast("int32_t *", buffer)
+  if dtype == "f32" then
+    for i = 0, n - 1 do
+      if bit.band(words[i], 0x7fffffff) > 0x7f800000 then words[i] = 0x7fc00000 end
+    end
+  elseif dtype == "f64" then
+    for i = 0, n - 1 do
+      local high = bit.band(words[2 * i + 1], 0x7fffffff)
+      if high > 0x7ff00000 or (high == 0x7ff00000 and words[2 * i] ~= 0) then words[2 * i], words[2 * i + 1] = 0, 0x7ff80000 end
+    end
+  end
+  return buffer
+end
+
 --- An array from what t:bytes() gave. i64 beyond 2^53 become LuaJIT's int64.
 ---@return perilune.samples.Array
 function samples.decode(bytes, shape, dtype)
   local out, n = { shape = shape, dtype = dtype }, count(shape)
-  local from = ffi.cast(pointers[dtype], bytes)
+  local from = samples.elements(bytes, n, dtype)
   for i = 1, n do out[i] = from[i - 1] end
   if dtype == "i64" then
     for i = 1, n do

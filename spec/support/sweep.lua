@@ -3,7 +3,6 @@
 -- comparison of all elements. Engines of the host are one family and give the same bits (C10), so one of them is compared with the
 -- reference and the others with it.
 
-local ffi = require "ffi"
 local core = require "perilune.core"
 local samples = require "perilune.samples"
 local reference = require "spec.support.reference"
@@ -70,9 +69,6 @@ function sweep.rtol(row, dtype, low)
   return math.max(row.rtol * 2 ^ -27, 2 ^ -49) -- the reference rounds as well
 end
 
-local pointers = { f32 = "const float *", f64 = "const double *", i64 = "const int64_t *", i32 = "const int32_t *", u8 = "const uint8_t *",
-  bool = "const uint8_t *" }
-
 local function position(shape, i)
   local at, rest = {}, i - 1
   for d = #shape, 1, -1 do
@@ -117,7 +113,7 @@ function sweep.difference(got, want, rtol)
   if not same_shape(got.shape, want.shape) then return ("shape %s, not %s"):format(shape_text(got.shape), shape_text(want.shape)) end
   local n = 1
   for _, size in ipairs(got.shape) do n = n * size end
-  local from = ffi.cast(pointers[got.dtype], got.bytes)
+  local from = samples.elements(got.bytes, n, got.dtype)
   local float = got.dtype == "f32" or got.dtype == "f64"
   local i
   if float then i = float_mismatch(from, n, want, rtol) else i = whole_mismatch(from, n, want) end

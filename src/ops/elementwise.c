@@ -189,6 +189,12 @@ pln_Status pln_prepare_unary_backward(pln_Prep *p) {
 pln_Status pln_prepare_gelu(pln_Prep *p) {
   const pln_OpDef *op = &pln_ops[p->a->opt[0].i ? PLN_OP_gelu_tanh : PLN_OP_gelu_erf];
   pln_Args a;
+  if (p->a->out[0]) { /* errors name gelu; where it overlaps x is the formula's concern */
+    pln_Shape shape = pln_tensor_shape(p->a->in[0]);
+    pln_DType d = (pln_DType)p->a->in[0]->dtype;
+    PLN_TRY(pln_prep_out(p, 0, pln_dtype_is_float(d) ? d : PLN_F32, &shape));
+    p->nback = 0;
+  }
   pln_args_init(op, &a);
   a.in[0] = p->a->in[0];
   a.out[0] = p->a->out[0];
