@@ -2,7 +2,7 @@
 ** optim.c -- arguments of the optimizers. What they change is both operand and result: the destination's rules (C1) then hold for
 ** parameters and state, too.
 */
-#include "../engine.h"
+#include "../op.h"
 
 static const char *operand_name(const pln_Prep *p, int i) { return p->op->slot[i].name; } /* tensor slots come first */
 
@@ -36,17 +36,19 @@ static pln_Status scalar(pln_Prep *p, int i, double least, const char *range) {
   return pln_prep_fail(p, PLN_EARG, "argument '%s': expected a number that is %s, got %g", operand_name(p, i), range, a->num[i]);
 }
 
-/* Writes the operands `changed`, the first of which is the result; operands 0 .. ntensors - 1 have p's shape, the others one element. */
-static pln_Status step(pln_Prep *p, int nchanged, const int *changed, int ntensors) {
+/* Results are the operands `changed`; operands 0 .. ntensors - 1 have p's shape, the others one element. */
+static pln_Status step(pln_Prep *p, const int *changed, int ntensors) {
   pln_Args *a = p->a;
   pln_Call *c = &p->call;
   pln_Tensor *x = a->in[0];
-  if (a->out[0] && a->out[0] != x)
-    return pln_prep_fail(p, PLN_EARG, "argument 'out': the op writes into 'p' and takes no other destination");
   pln_Shape shape = pln_tensor_shape(x);
-  c->nout = (uint8_t)nchanged;
-  for (int k = 0; k < nchanged; k++) a->out[k] = a->in[changed[k]];
-  for (int k = 0; k < nchanged; k++) PLN_TRY(pln_prep_out(p, k, (pln_DType)a->out[k]->dtype, &shape));
+  for (int k = 0; k < c->nout; k++) {
+    pln_Tensor *t = a->in[changed[k]];
+    if (a->out[k] && a->out[k] != t)
+      return pln_prep_fail(p, PLN_EARG, "argument 'out': the op writes into '%s' and takes no other destination", operand_name(p, changed[k]));
+    a->out[k] = t;
+  }
+  for (int k = 0; k < c->nout; k++) PLN_TRY(pln_prep_out(p, k, (pln_DType)a->out[k]->dtype, &shape));
   bool flat = true;
   for (int i = 0; i < a->nin; i++) {
     PLN_TRY(pln_prep_in(p, i, PLN_NODTYPE));
@@ -55,7 +57,6 @@ static pln_Status step(pln_Prep *p, int nchanged, const int *changed, int ntenso
     else
       c->arg[c->nout + i].ndim = 0, c->arg[c->nout + i].stride[0] = 0;
   }
-  for (int k = 1; k < nchanged; k++) pln_tensor_written(a->out[k], (pln_OpId)c->op, a->place); /* the result's version is raised by the entry */
   if (!flat) return pln_prep_iterate(p, &shape);
   c->ndim = 1;
   c->numel = c->size[0] = x->numel;
@@ -73,7 +74,7 @@ pln_Status pln_prepare_sgd(pln_Prep *p) {
   static const int changed[] = {0};
   PLN_TRY(parameter(p));
   PLN_TRY(scalar(p, 2, 0, "not negative"));
-  return step(p, 1, changed, 2);
+  return step(p, changed, 2);
 }
 
 pln_Status pln_prepare_adamw(pln_Prep *p) {
@@ -95,5 +96,5 @@ pln_Status pln_prepare_adamw(pln_Prep *p) {
     if (k < 2 && !(v >= 0 && v < 1)) return pln_prep_fail(p, PLN_EARG, "argument '%s': expected 0 <= %s < 1, got %g", name, name, v);
     if (k >= 2 && !(v >= 0)) return pln_prep_fail(p, PLN_EARG, "argument '%s': expected a number that is not negative, got %g", name, v);
   }
-  return step(p, 3, changed, 4);
+  return step(p, changed, 4);
 }
