@@ -131,6 +131,7 @@ describe("functions of one array", function()
     same(f64 { 0.99999999995000000000333 }, ops.mul(ops.log1p(f64 { 1e-10 }), 1e10))
     same(f64 { -1, inf }, ops.expm1(f64 { -inf, inf }))
     same(f64 { math.log(2), -inf, nan, inf }, ops.log1p(f64 { 1, -1, -2, inf }))
+    same(f64 { 709.782712893384 }, ops.log1p(f64 { 1.7976931348623157e308 }))
   end)
 
   it("erf, gelu and softplus", function()

@@ -24,7 +24,7 @@ local function log1p(x)
   local u = 1 + x
   if u == 1 then return x end
   if u == huge then return huge end
-  return log(u) * x / (u - 1)
+  return log(u) * (x / (u - 1))
 end
 
 -- erfc(x) for x >= 2 by its continued fraction 1/(x + 1/2/(x + 2/2/(x + 3/2/(x + ...)))).
