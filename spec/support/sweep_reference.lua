@@ -266,12 +266,11 @@ function adapters.cross_entropy_backward(g, x, target, weight, ignore_index, red
   for k = 0, positions - 1 do
     local start, total = math.floor(k / behind) * classes * behind + k % behind, 0
     for c = 1, classes do total = total + q[k][c] end
-    -- g does not reach positions that are ignored; a NaN in p does
     local ignored = not probabilities and target[k + 1] == ignore_index
-    local up = ignored and 1 or (#g.shape > 0 and g[k + 1] or g[1]) / divisor
+    local up = (#g.shape > 0 and g[k + 1] or g[1]) / divisor
     for c = 1, classes do
       local i = start + (c - 1) * behind + 1
-      out[i] = up * (p[i] * total - q[k][c])
+      out[i] = ignored and 0 or up * (p[i] * total - q[k][c])
     end
   end
   return out
