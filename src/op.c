@@ -128,8 +128,9 @@ pln_Status pln_ops_init(void) {
 void pln_args_init(const pln_OpDef *op, pln_Args *a) {
   a->nin = op->nin;
   a->numbers = 0;
-  for (int i = 0; i < op->nin; i++) a->in[i] = NULL;
-  for (int i = 0; i < op->nout; i++) a->out[i] = NULL;
+  /* all of them: straight stores cost less than a loop over the used ones */
+  for (int i = 0; i < PLN_MAX_IN; i++) a->in[i] = NULL;
+  for (int i = 0; i < PLN_MAX_OUT; i++) a->out[i] = NULL;
   a->list = NULL;
   a->nlist = 0;
   a->results = NULL;

@@ -8,7 +8,7 @@
 #define LIMIT ((int64_t)1 << 62)
 
 pln_Status pln_shape_numel(const pln_Shape *s, int item_size, int64_t *numel_p) {
-  int64_t n = 1;
+  int64_t n = 1, bytes = item_size;
   bool empty = false;
   char text[PLN_SHAPE_TEXT];
   for (int i = 0; i < s->ndim; i++) {
@@ -17,9 +17,9 @@ pln_Status pln_shape_numel(const pln_Shape *s, int item_size, int64_t *numel_p) 
     if (s->size[i] == 0) empty = true;
   }
   for (int i = 0; i < s->ndim; i++) {
-    /* the sizes beside a 0 must fit too: strides are made of them */
+    /* the sizes beside a 0 must fit too: strides are made of them; no division here, every result's shape is checked */
     int64_t size = s->size[i] ? s->size[i] : 1;
-    if (n > LIMIT / size / item_size)
+    if (PLN_UNLIKELY(__builtin_mul_overflow(bytes, size, &bytes) || bytes > LIMIT))
       return pln_fail(PLN_ESHAPE, "shape %s has too many elements (more than 2^62 bytes of %d each)",
                       pln_shape_text(s->ndim, s->size, text), item_size);
     n *= size;

@@ -35,7 +35,7 @@ static int anchor_gc(lua_State *L) {
   Anchor *a = lua_touserdata(L, 1);
   if (!a || lua_objlen(L, 1) != sizeof *a || a->magic != (ANCHOR_KEY ^ (uintptr_t)a) || !a->segment) return 0;
   pln_Engine *e = pll_state(L)->runtime->engines[a->engine]->engine;
-  if (e && e->tape) pln_segment_drop(e, a->segment);
+  pln_segment_drop(e, a->segment);
   a->segment = NULL;
   pln_runtime_drop(pll_state(L)->runtime);
   return 0;

@@ -68,7 +68,23 @@ pln_Tensor *pln_calc_nt(pln_Calc *c, pln_OpId op, double x, pln_Tensor *y) {
   return pln_calc_run(c, op, &a);
 }
 
+/* Unrecorded views need no op. */
+static pln_Tensor *view(pln_Calc *c, pln_Tensor *x, const pln_Shape *shape, const int64_t *stride) {
+  pln_Tensor *v;
+  c->status = pln_tensor_view(x, shape, stride, 0, &v);
+  return c->status == PLN_OK ? pln_calc_own(c, v) : NULL;
+}
+
 pln_Tensor *pln_calc_transpose(pln_Calc *c, pln_Tensor *x, int dim1, int dim2) {
+  if (c->status != PLN_OK) return NULL;
+  if (!c->graph) {
+    pln_Shape shape = pln_tensor_shape(x);
+    int64_t stride[PLN_MAX_DIMS];
+    for (int i = 0; i < x->ndim; i++) stride[i] = x->stride[i];
+    shape.size[dim1] = x->shape[dim2], shape.size[dim2] = x->shape[dim1];
+    stride[dim1] = x->stride[dim2], stride[dim2] = x->stride[dim1];
+    return view(c, x, &shape, stride);
+  }
   pln_Args a;
   pln_calc_args(c, PLN_OP_transpose, &a);
   a.in[0] = x;
@@ -93,12 +109,16 @@ static bool has_shape(const pln_Tensor *x, const pln_Shape *shape) {
 }
 
 pln_Tensor *pln_calc_reshape(pln_Calc *c, pln_Tensor *x, const pln_Shape *shape) {
+  int64_t stride[PLN_MAX_DIMS];
   if (c->status != PLN_OK || has_shape(x, shape)) return x;
+  if (!c->graph && pln_shape_view(x->ndim, x->shape, x->stride, shape, stride)) return view(c, x, shape, stride);
   return shaped(c, PLN_OP_reshape, x, shape);
 }
 
 pln_Tensor *pln_calc_expand(pln_Calc *c, pln_Tensor *x, const pln_Shape *shape) {
+  int64_t stride[PLN_MAX_DIMS];
   if (c->status != PLN_OK || has_shape(x, shape)) return x;
+  if (!c->graph && pln_shape_expand(x->ndim, x->shape, x->stride, shape, stride)) return view(c, x, shape, stride);
   return shaped(c, PLN_OP_expand, x, shape);
 }
 

@@ -71,7 +71,9 @@ static Value call(Parser *p) {
     if (!take(p, ")")) return fail(p);
     return binary(p, (pln_OpId)(op - pln_ops), a, b);
   }
-  if (!take(p, ")") || (!a.t && p->c->status == PLN_OK)) return fail(p);
+  if (!take(p, ")")) return fail(p);
+  if (!a.t && p->c->status == PLN_OK) /* of a number: as a tensor of g's dtype */
+    a.t = pln_calc_full(p->c, &(pln_Shape){0, {0}}, (pln_DType)p->names[0].t->dtype, a.number);
   return unary(p, (pln_OpId)(op - pln_ops), a);
 }
 

@@ -86,11 +86,15 @@ pln_Status pln_tape_gone(pln_Engine *e, uint64_t serial) {
                   "(or by the error that ended it); { retain = true } keeps it");
 }
 
-static void free_segment(pln_Tape *tape, pln_Segment *s) {
-  *(s->older ? &s->older->newer : &tape->oldest_segment) = s->newer;
-  *(s->newer ? &s->newer->older : &tape->newest_segment) = s->older;
+/* An empty sealed segment leaves the list; it goes when nothing outside holds it. */
+static void end_segment(pln_Tape *tape, pln_Segment *s) {
+  if (s->listed) {
+    *(s->older ? &s->older->newer : &tape->oldest_segment) = s->newer;
+    *(s->newer ? &s->newer->older : &tape->newest_segment) = s->older;
+    s->listed = 0;
+  }
   if (tape->segment == s) tape->segment = NULL;
-  pln_mfree(s);
+  if (!s->anchored) pln_mfree(s);
 }
 
 static void leave_segment(pln_Tape *tape, pln_Node *n) {
@@ -101,7 +105,7 @@ static void leave_segment(pln_Tape *tape, pln_Node *n) {
   if (s->last == n) s->last = s->first ? n->older : NULL;
   *(n->older ? &n->older->newer : &tape->oldest) = n->newer;
   *(n->newer ? &n->newer->older : &tape->newest) = n->older;
-  if (--s->count == 0 && !s->anchored && tape->segment != s) free_segment(tape, s);
+  if (--s->count == 0 && tape->segment != s) end_segment(tape, s);
 }
 
 static void drop_leaf_ref(pln_Node *leaf);
@@ -237,7 +241,8 @@ static void make_result(pln_Node *n, int k, pln_Tensor *t, uint32_t *used) {
   out->ndim = t->ndim;
   out->own = 0;
   keep_shape(n, used, &out->sizes, t);
-  if (!pln_dtype_is_float((pln_DType)t->dtype)) return;
+  /* what internal ops give besides their first result is for their own derivative */
+  if (!pln_dtype_is_float((pln_DType)t->dtype) || (k > 0 && n->op && n->op->flags & PLN_OP_INTERNAL)) return;
   t->node = n;
   t->node_serial = n->object.serial;
   t->output = (uint32_t)k;
@@ -502,9 +507,9 @@ pln_Status pln_segment_open(pln_Engine *e, int slot, pln_Segment **s_p) {
   if (old) {
     old->resets = e->count_resets;
     tape->segment = NULL;
-    if (!old->count && !old->anchored) free_segment(tape, old);
+    if (!old->count) end_segment(tape, old);
   }
-  s->anchored = 1;
+  s->anchored = s->listed = 1;
   s->slot = slot;
   s->older = tape->newest_segment;
   *(s->older ? &s->older->newer : &tape->oldest_segment) = s;
@@ -514,11 +519,11 @@ pln_Status pln_segment_open(pln_Engine *e, int slot, pln_Segment **s_p) {
 }
 
 void pln_segment_drop(pln_Engine *e, pln_Segment *s) {
-  pln_Tape *tape = e->tape;
-  if (tape->segment == s) tape->segment = NULL;
-  s->anchored = 1; /* else its last node would free it */
-  while (s->count) pln_node_drop(s->last);
-  free_segment(tape, s);
+  if (e) {
+    while (s->count) pln_node_drop(s->last);
+    end_segment(e->tape, s);
+  }
+  pln_mfree(s);
 }
 
 /* An open segment that still has nodes is sealed, so that its age counts; an empty one serves on. */
@@ -536,14 +541,13 @@ void pln_tape_reset(pln_Engine *e) {
   for (s = tape->oldest_segment; s && s != tape->segment; s = newer) {
     newer = s->newer;
     if (e->count_resets - s->resets <= limit) break;
-    if (!s->count) continue;
     if (s->last->object.serial > tape->aged) tape->aged = s->last->object.serial;
     for (uint32_t k = 0; k < s->last->nouts; k++)
       if (s->last->out[k].serial > tape->aged_header) tape->aged_header = s->last->out[k].serial;
-    if (s->anchored)
-      while (s->count) pln_node_drop(s->last);
-    else
-      pln_segment_drop(e, s);
+    uint8_t anchored = s->anchored;
+    s->anchored = 1; /* else its last node would free it */
+    while (s->count) pln_node_drop(s->last);
+    if (!(s->anchored = anchored)) pln_mfree(s);
   }
 }
 
@@ -552,7 +556,7 @@ void pln_tape_close(pln_Engine *e) {
   if (!tape) return;
   while (tape->newest) pln_node_drop(tape->newest);
   while (tape->leaves) pln_node_drop(tape->leaves);
-  while (tape->oldest_segment) free_segment(tape, tape->oldest_segment);
+  if (tape->segment) end_segment(tape, tape->segment);
   for (int i = 0; i < 2; i++) pln_tensor_release(tape->one[i]);
   pln_pool_close(&tape->nodes);
   pln_slabs_free(tape->slabs);

@@ -94,7 +94,8 @@ typedef struct pln_Segment {
   uint32_t count;
   uint64_t bytes;             /* of the blocks saved since it began */
   uint64_t resets;            /* of the engine when it was sealed */
-  int anchored;               /* something outside holds it: dropped by pln_segment_drop */
+  uint8_t anchored;           /* something outside holds it: dropped by pln_segment_drop */
+  uint8_t listed;             /* open or not empty */
   int slot;                   /* of the binding */
 } pln_Segment;
 
@@ -171,7 +172,7 @@ static inline uint32_t pln_storage_tape_pins(const pln_Storage *s) { return s->t
 void pln_tape_pin(pln_Storage *s);
 void pln_tape_unpin(pln_Storage *s);
 
-/* Opens a segment; the caller holds it and drops it. */
+/* Opens a segment; the caller holds it and drops it, with e NULL once the engine is closed. */
 pln_Status pln_segment_open(struct pln_Engine *e, int slot, pln_Segment **s_p);
 void pln_segment_drop(struct pln_Engine *e, pln_Segment *s);
 
