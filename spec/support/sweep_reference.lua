@@ -258,7 +258,8 @@ function adapters.cross_entropy_backward(g, x, target, weight, ignore_index, red
     for c = 1, classes do
       local hit = probabilities and target[start + (c - 1) * behind + 1] or not probabilities and y == c and 1 or 0
       local ignored = not probabilities and y == ignore_index
-      q[k][c] = ignored and 0 or w(c) * (hit * (1 - smoothing) + smoothing / classes)
+      local part = hit * (1 - smoothing) + smoothing / classes
+      q[k][c] = (ignored or (not probabilities and part == 0)) and 0 or w(c) * part
     end
     divisor = divisor + (probabilities and 1 or y == ignore_index and 0 or w(y))
   end
