@@ -8,9 +8,11 @@
 
 #define PLN_BLOCK 2048 /* elements; a power of two */
 
+#define INLINE static inline __attribute__((always_inline))
+
 #define HADAMARD(T, S)                                                                                               \
   /* Stages of distance h and 2h for the elements [begin, end) of the first quarter of a group of 4h. */             \
-  static inline __attribute__((always_inline)) void quad_##S(T *y, int64_t h, int64_t begin, int64_t end, T scale) {                                \
+  INLINE void quad_##S(T *y, int64_t h, int64_t begin, int64_t end, T scale) {                                       \
     T *restrict y0 = y, *restrict y1 = y + h, *restrict y2 = y + 2 * h, *restrict y3 = y + 3 * h;                    \
     for (int64_t j = begin; j < end; j++) {                                                                          \
       T a = y0[j] + y1[j], b = y0[j] - y1[j], c = y2[j] + y3[j], d = y2[j] - y3[j];                                  \
@@ -29,7 +31,7 @@
     }                                                                                                                \
   }                                                                                                                  \
   /* The stages of distance 1 and 2, from x to y; n is a multiple of 4. */                                           \
-  static inline __attribute__((always_inline)) void first_##S(T *restrict y, const T *restrict x, int64_t xs, int64_t n, T scale) {                         \
+  INLINE void first_##S(T *restrict y, const T *restrict x, int64_t xs, int64_t n, T scale) {                        \
     for (int64_t i = 0; i < n; i += 4) {                                                                             \
       T p = x[i * xs], q = x[(i + 1) * xs], r = x[(i + 2) * xs], s = x[(i + 3) * xs];                                \
       T a = p + q, b = p - q, c = r + s, d = r - s;                                                                  \
