@@ -74,7 +74,7 @@ function Context:call(op, ...)
   for i = 2, results.n do
     local value = results[i]
     if is_tensor(value) then
-      outputs[#outputs + 1] = value
+      outputs[#outputs + 1] = A.requires_grad(value) and value or false
       results[i] = A.detach(value)
     end
   end
@@ -89,7 +89,7 @@ function Context:back(...)
   local outputs, gradients, inputs = {}, {}, {}
   for i, y in ipairs(call.outputs) do
     local g = select(i, ...)
-    if g ~= nil and A.requires_grad(y) then outputs[#outputs + 1], gradients[#gradients + 1] = y, g end
+    if y and g ~= nil then outputs[#outputs + 1], gradients[#gradients + 1] = y, g end
   end
   for _, x in ipairs(call.inputs) do
     if x then inputs[#inputs + 1] = x end
