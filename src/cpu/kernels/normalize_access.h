@@ -59,11 +59,10 @@ static T K(exp_sum)(const plk_Lane *l, int a, int out, T m, int64_t k, int64_t n
   }
   T gathered[PLK_BLOCK], buffer[PLK_BLOCK];
   const T *restrict x = K(along)(l, a, k, n, gathered);
-  buffer[0] = 0; /* n > 0, which gcc cannot see */
   char *dst = out < 0 ? NULL : l->p[out] + k * l->step[out];
   int64_t step = out < 0 ? 0 : l->step[out];
   T *restrict e = K(aim)(dst, step, buffer);
-  for (int64_t i = 0; i < n; i++) e[i] = K(plk_exp_below)(x[i] - m);
+  K(exp_all)(e, x, m, n);
   T sum = K(block)(PLK_SUM, e, n);
   if (dst) K(deliver)(dst, step, n, e);
   return sum;

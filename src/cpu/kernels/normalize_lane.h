@@ -7,12 +7,14 @@
 
 #include "reduce_fold.h"
 
+#define PLK_LANE_ARGS 5 /* of one op */
+
 typedef struct plk_Lane {
   const pln_Call *c;
   void *state;                   /* of the op */
-  char *p[PLN_MAX_ARGS];         /* element 0 of the first lane, by argument */
-  int64_t step[PLN_MAX_ARGS];    /* bytes along the lane (arguments without that dim: meaningless) */
-  int64_t across[PLN_MAX_ARGS];  /* bytes to the next lane of the tile */
+  char *p[PLK_LANE_ARGS];        /* element 0 of the first lane, by argument */
+  int64_t step[PLK_LANE_ARGS];   /* bytes along the lane (arguments without that dim: meaningless) */
+  int64_t across[PLK_LANE_ARGS]; /* bytes to the next lane of the tile */
   int64_t n, w;                  /* elements of a lane, lanes of the tile */
   int64_t first;                 /* number of the first lane, row-major */
 } plk_Lane;
@@ -24,7 +26,7 @@ typedef struct plk_LaneJob {
   plk_LaneFn one, tile;
   bool columns;
   int nouter;
-  int64_t wide, width, tiles;
+  int64_t wide, tiles; /* lanes of a group side by side, and their tiles */
 } plk_LaneJob;
 
 static void plk_run_lanes(void *context, int64_t begin, int64_t end) {
@@ -33,13 +35,13 @@ static void plk_run_lanes(void *context, int64_t begin, int64_t end) {
   int nargs = c->nout + c->nin;
   plk_Lane lane = job->lane;
   for (int64_t t = begin; t < end; t++) {
-    int64_t group = job->tiles == 1 ? t : t / job->tiles, column = (t - group * job->tiles) * job->width;
+    int64_t group = job->tiles == 1 ? t : t / job->tiles, column = (t - group * job->tiles) * PLK_COLUMNS;
     for (int a = 0; a < nargs; a++)
       lane.p[a] = c->arg[a].data + column * lane.across[a] +
                   plk_offset(job->nouter, c->size, c->arg[a].stride, group) * pln_dtype_size((pln_DType)c->arg[a].dtype);
     lane.first = group * job->wide + column;
     if (job->columns) {
-      lane.w = job->wide - column < job->width ? job->wide - column : job->width;
+      lane.w = job->wide - column < PLK_COLUMNS ? job->wide - column : PLK_COLUMNS;
       job->tile(&lane);
     } else {
       job->one(&lane);
@@ -47,11 +49,17 @@ static void plk_run_lanes(void *context, int64_t begin, int64_t end) {
   }
 }
 
-/* Runs `one` or `tile` for all lanes; argument `x` decides which. A tile's elements are kept few enough for a second level cache. */
+/* Runs `one` or `tile` for all lanes; argument `x` decides which. Narrower tiles would stay
+** in a cache, if rows were not so often a power of two apart. */
 static inline pln_Status plk_lanes(const pln_Call *c, int x, plk_LaneFn one, plk_LaneFn tile, void *state) {
   int nkept = (int)c->i[0];
   bool line = c->ndim > nkept;
-  plk_LaneJob job = {.one = one, .tile = tile, .nouter = nkept, .wide = 1, .width = 1, .tiles = 1};
+  plk_LaneJob job;
+  job.one = one;
+  job.tile = tile;
+  job.columns = false;
+  job.nouter = nkept;
+  job.wide = job.tiles = 1;
   job.lane.c = c;
   job.lane.state = state;
   job.lane.n = c->i[1];
@@ -68,14 +76,12 @@ static inline pln_Status plk_lanes(const pln_Call *c, int x, plk_LaneFn one, plk
   }
   int64_t groups = c->numel;
   if (job.columns) {
-    int64_t fit = (1 << 17) / job.lane.n;
     job.nouter--;
     job.wide = c->size[nkept - 1];
-    job.width = fit < PLK_LANES ? PLK_LANES : fit > PLK_COLUMNS ? PLK_COLUMNS : fit;
-    job.tiles = (job.wide + job.width - 1) / job.width;
+    job.tiles = (job.wide + PLK_COLUMNS - 1) / PLK_COLUMNS;
     groups = c->numel / job.wide * job.tiles;
   }
-  int64_t work = job.lane.n * (job.wide < job.width ? job.wide : job.width) + PLK_LANES;
+  int64_t work = job.lane.n * (job.wide < PLK_COLUMNS ? job.wide : PLK_COLUMNS) + PLK_LANES;
   return pln_parallel_for(c, groups, work < PLN_GRAIN ? PLN_GRAIN / work : 1, plk_run_lanes, &job);
 }
 

@@ -14,4 +14,8 @@ PLK_INLINE float plk_exp_below_f32(float x) {
 
 PLK_INLINE double plk_exp_below_f64(double x) { return pls_exp_f64(x); }
 
+#define REALS_ONLY
+#define TEMPLATE "reduce_exp_all.h"
+#include "reduce_each.h"
+
 #endif

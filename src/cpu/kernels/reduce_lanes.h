@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
 ** reduce_lanes.h -- what a reduction adds up first: the tree of one block, for one element type.
 **
-** A template of reduce_each.h. A block of at most PLK_BLOCK elements is cut into runs of 256. Of each run element k joins lane k % 16, in order; runs join lane by lane, in
-** order; lanes are halved 8, 4, 2, 1. Lanes without elements hold the identity, which changes nothing. This is the order whether
-** the elements lie side by side (block) or each is a row of `w` of them, one for each of w results (block_rows).
+** A template of reduce_each.h. Of a block of at most PLK_BLOCK elements, what fills 16 lanes is cut into runs of 256. Of each run
+** element k joins lane k % 16, in order; runs join lane by lane, in order; lanes are halved 8, 4, 2, 1. Of the up to 15 elements left,
+** fours join 4 lanes likewise, and the last up to 3 each other in order; the three parts join in order. This is the order whether the elements lie
+** side by side (block) or each is a row of `w` of them, one for each of w results (block_rows).
 */
 
 typedef T K(Vec) __attribute__((vector_size(PLK_VECTOR)));
@@ -35,37 +36,43 @@ PLK_INLINE K(Vec) K(vec_step)(int op, K(Vec) a, K(Vec) x) {
 
 PLK_INLINE K(Vec) K(vec_of)(T x) { return x - (K(Vec)){0}; }
 
-/* Fewer elements than lanes. */
-PLK_INLINE T K(short_block_of)(int op, const T *x, int64_t n) {
-  T t[PLK_LANES];
-  t[0] = K(identity)(op);
-  for (int64_t l = 0; l < n; l++) t[l] = K(step)(op, K(identity)(op), x[l]);
-  for (int64_t h = PLK_LANES / 2; h; h /= 2)
-    for (int64_t l = 0; l + h < (n < 2 * h ? n : 2 * h); l++) t[l] = K(step)(op, t[l], t[l + h]);
-  return t[0];
-}
-
-PLK_INLINE T K(block_of)(int op, const T *x, int64_t n) {
-  if (n < PLK_LANES) return K(short_block_of)(op, x, n);
+/* Of n elements, a multiple of PLK_LANES and not 0. */
+PLK_INLINE T K(lanes_of)(int op, const T *x, int64_t n) {
   K(Vec) total[PARTS], a[PARTS];
   T t[PLK_LANES];
   for (int v = 0; v < PARTS; v++) total[v] = K(vec_of)(K(identity)(op));
   for (int64_t r = 0; r < n; r += PLK_RUN) {
-    int64_t m = n - r < PLK_RUN ? n - r : PLK_RUN, k = 0;
+    int64_t m = n - r < PLK_RUN ? n - r : PLK_RUN;
     for (int v = 0; v < PARTS; v++) a[v] = K(vec_of)(K(identity)(op));
-    for (; k + PLK_LANES <= m; k += PLK_LANES)
+    for (int64_t k = 0; k < m; k += PLK_LANES)
       for (int v = 0; v < PARTS; v++) a[v] = K(vec_step)(op, a[v], *(const K(Load) *)(x + r + k + v * WIDTH));
-    if (k < m) {
-      for (int v = 0; v < PARTS; v++) *(K(Load) *)(t + v * WIDTH) = a[v];
-      for (int64_t i = k; i < m; i++) t[i - k] = K(step)(op, t[i - k], x[r + i]);
-      for (int v = 0; v < PARTS; v++) a[v] = *(const K(Load) *)(t + v * WIDTH);
-    }
     for (int v = 0; v < PARTS; v++) total[v] = K(vec_step)(op, total[v], a[v]);
   }
   for (int v = 0; v < PARTS; v++) *(K(Load) *)(t + v * WIDTH) = total[v];
   for (int h = PLK_LANES / 2; h; h /= 2)
     for (int l = 0; l < h; l++) t[l] = K(step)(op, t[l], t[l + h]);
   return t[0];
+}
+
+PLK_INLINE T K(block_of)(int op, const T *x, int64_t n) {
+  int64_t k = n & -PLK_LANES;
+  T r = k ? K(lanes_of)(op, x, k) : K(identity)(op);
+  if (n - k >= 4) {
+    T a = x[k], b = x[k + 1], c = x[k + 2], d = x[k + 3];
+    for (k += 4; n - k >= 4; k += 4) {
+      a = K(step)(op, a, x[k]);
+      b = K(step)(op, b, x[k + 1]);
+      c = K(step)(op, c, x[k + 2]);
+      d = K(step)(op, d, x[k + 3]);
+    }
+    r = K(step)(op, r, K(step)(op, K(step)(op, a, c), K(step)(op, b, d)));
+  }
+  if (k < n) {
+    T a = x[k++];
+    while (k < n) a = K(step)(op, a, x[k++]);
+    r = K(step)(op, r, a);
+  }
+  return r;
 }
 
 /* The reduction of n <= PLK_BLOCK elements. */
@@ -82,27 +89,44 @@ PLK_INLINE void K(join)(int op, T *restrict a, const T *restrict x, int64_t n) {
   for (int64_t i = 0; i < n; i++) a[i] = K(step)(op, a[i], x[i]);
 }
 
+/* Rows [k, k + m) into `lanes` lanes of `acc`, which become what they hold. */
+PLK_INLINE void K(join_rows)(int op, const plk_Rows *rows, int64_t k, int64_t m, int64_t lanes, int64_t w, T *acc, T *buffer) {
+  const T none = K(identity)(op);
+  for (int64_t i = 0; i < lanes * w; i++) acc[i] = none;
+  for (int64_t end = k + m; k < end; k += lanes) {
+    if (rows->packed) /* the rows of all lanes side by side, as the lanes are */
+      K(join)(op, acc, plk_row(rows, k, lanes * w, buffer), lanes * w);
+    else
+      for (int64_t l = 0; l < lanes; l++) K(join)(op, acc + l * w, plk_row(rows, k + l, w, buffer), w);
+  }
+}
+
+PLK_INLINE void K(halve)(int op, int64_t lanes, int64_t w, T *acc) {
+  for (int64_t h = lanes / 2; h; h /= 2) K(join)(op, acc, acc + h * w, h * w);
+}
+
 PLK_INLINE void K(block_rows_of)(int op, const plk_Rows *rows, int64_t n, int64_t w, T *restrict out) {
   T acc[PLK_LANES * PLK_COLUMNS], total[PLK_LANES * PLK_COLUMNS], buffer[PLK_LANES * PLK_COLUMNS];
   const T none = K(identity)(op);
-  const int64_t lanes = n < PLK_LANES ? n : PLK_LANES;
-  for (int64_t r = 0; r < n; r += PLK_RUN) {
-    int64_t m = n - r < PLK_RUN ? n - r : PLK_RUN;
-    T *a = r ? acc : total;
-    for (int64_t i = 0; i < lanes * w; i++) a[i] = none;
-    for (int64_t k = 0; k < m; k += PLK_LANES) {
-      int64_t left = m - k < PLK_LANES ? m - k : PLK_LANES;
-      if (rows->packed) { /* the rows of all lanes side by side, as the lanes are */
-        K(join)(op, a, plk_row(rows, r + k, left * w, buffer), left * w);
-      } else {
-        for (int64_t l = 0; l < left; l++) K(join)(op, a + l * w, plk_row(rows, r + k + l, w, buffer), w);
-      }
-    }
-    if (r) K(join)(op, total, acc, lanes * w);
+  const int64_t full = n & -PLK_LANES, quads = n & -4;
+  for (int64_t i = 0; i < w; i++) out[i] = none;
+  for (int64_t r = 0; r < full; r += PLK_RUN) {
+    K(join_rows)(op, rows, r, full - r < PLK_RUN ? full - r : PLK_RUN, PLK_LANES, w, r ? acc : total, buffer);
+    if (r) K(join)(op, total, acc, PLK_LANES * w);
   }
-  for (int64_t h = PLK_LANES / 2; h; h /= 2)
-    for (int64_t l = 0; l < h && l + h < lanes; l++) K(join)(op, total + l * w, total + (l + h) * w, w);
-  for (int64_t i = 0; i < w; i++) out[i] = n ? total[i] : none;
+  if (full) {
+    K(halve)(op, PLK_LANES, w, total);
+    K(join)(op, out, total, w);
+  }
+  if (quads > full) {
+    K(join_rows)(op, rows, full, quads - full, 4, w, acc, buffer);
+    K(halve)(op, 4, w, acc);
+    K(join)(op, out, acc, w);
+  }
+  if (n > quads) {
+    K(join_rows)(op, rows, quads, n - quads, 1, w, acc, buffer);
+    K(join)(op, out, acc, w);
+  }
 }
 
 /* The same of n <= PLK_BLOCK rows of w <= PLK_COLUMNS elements each: w results. */

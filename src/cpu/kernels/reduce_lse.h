@@ -3,14 +3,18 @@
 ** e^(x - largest), where that is finite.
 */
 
-PLK_LOAD(K(exp_all), T, T, K(plk_exp_below)(x - *(const T *)with))
 PLK_LOAD(K(exp_each), T, T, K(plk_exp_below)(x - ((const T *)with)[i]))
 
 static void K(lse_block)(const plk_Fold *f, const char *x, int64_t n, char *acc) {
   T buffer[PLK_BLOCK], largest = K(block)(PLK_MAX, (const T *)x, n);
   (void)f;
   *(double *)acc = largest;
-  *second(acc, 1) = largest - largest == 0 ? K(block)(PLK_SUM, K(exp_all)(buffer, x, n, &largest, 0), n) : sum_of(largest);
+  if (largest - largest != 0) {
+    *second(acc, 1) = sum_of(largest);
+    return;
+  }
+  K(exp_all)(buffer, (const T *)x, largest, n);
+  *second(acc, 1) = K(block)(PLK_SUM, buffer, n);
 }
 
 static void K(lse_rows)(const plk_Fold *f, plk_Rows *rows, int64_t n, int64_t w, char *acc) {

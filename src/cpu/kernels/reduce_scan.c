@@ -16,7 +16,9 @@ typedef struct Job {
 } Job;
 
 static void store(const Job *job, char *y, int64_t step, const void *sums, int64_t n) {
-  if (job->y->dtype == PLN_F32)
+  if (job->y->dtype == PLN_F32 && step == 4)
+    for (int64_t i = 0; i < n; i++) ((float *)y)[i] = (float)((const double *)sums)[i];
+  else if (job->y->dtype == PLN_F32)
     for (int64_t i = 0; i < n; i++) {
       float v = (float)((const double *)sums)[i];
       memcpy(y + i * step, &v, 4);
