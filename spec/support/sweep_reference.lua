@@ -99,6 +99,15 @@ function adapters.slice(x, first, last, step)
   return array.strided(shape, strides, offset, x)
 end
 
+--- zeros of a shape, with g where slice takes its part: where does a numbered array's slice come from?
+function adapters.slice_backward(g, first, last, step, shape)
+  local numbers, out = array.new(shape, "f64"), array.full(shape, g.dtype, 0)
+  for i = 1, array.numel(shape) do numbers[i] = i end
+  local taken = adapters.slice(numbers, first, last, step)
+  for i = 1, array.numel(taken.shape) do out[taken[i]] = g[i] end
+  return out
+end
+
 -- Fused ops ---------------------------------------------------------------------------------
 
 function adapters.gelu_erf(x) return ops.gelu(x) end
