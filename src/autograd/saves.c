@@ -8,6 +8,7 @@
 #define X PLN_IN(0)
 #define Y PLN_OUT(0)
 #define LOSS (X | PLN_IN(1) | PLN_IN(2))
+#define SDPA (X | PLN_IN(1) | PLN_IN(2) | PLN_IN(3) | Y | PLN_OUT(1))
 #define NORM (X | PLN_IN(1) | PLN_OUT(1) | PLN_OUT(2)) /* the mean and deviation of each lane */
 
 static const struct {
@@ -36,6 +37,7 @@ static const struct {
   {PLN_OP_softmax, {Y}},
   {PLN_OP_log_softmax, {Y}},
   {PLN_OP_cross_entropy, {LOSS, LOSS, LOSS | Y}},
+  {PLN_OP_sdpa_forward, {SDPA, SDPA, SDPA, SDPA}},
   {PLN_OP_layer_norm_forward, {NORM, NORM, NORM}},
   {PLN_OP_rms_norm_forward, {NORM, NORM}},
   {PLN_OP_group_norm_forward, {NORM, NORM, NORM}},
@@ -45,6 +47,7 @@ uint16_t pln_saves[PLN_NOPS][PLN_MAX_IN];
 
 pln_OpId pln_recorded_as(pln_OpId op) {
   switch (op) {
+    case PLN_OP_sdpa: return PLN_OP_sdpa_forward;
     case PLN_OP_layer_norm: return PLN_OP_layer_norm_forward;
     case PLN_OP_rms_norm: return PLN_OP_rms_norm_forward;
     case PLN_OP_group_norm: return PLN_OP_group_norm_forward;
