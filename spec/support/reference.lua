@@ -35,6 +35,7 @@ local families = {
   require "spec.support.reference.shape",
   require "spec.support.reference.index",
   require "spec.support.reference.nn",
+  require "spec.support.reference.attention",
   random.ops,
 }
 
