@@ -63,6 +63,7 @@ local templates = {
   full = { "shape=N value=2.5 | shape={3,N} value=1" }, zeros = { "shape=N" }, ones = { "shape=N" }, eye = { "n=N | n=3 m=N" },
   arange = { "a=N | a=N dtype=i64" }, linspace = { "a=0 b=1 steps=N | a=0 b=1 steps=N dtype=f64" },
   rand = { "shape=N | shape=N dtype=f64" },
+  slice_backward = { "(2,N) first={2} last={3} step={1} shape={4,N} | (N) first={1} last={-1} step={1} shape={N}" },
 }
 
 -- Neither elementwise nor here, and why.
