@@ -55,7 +55,7 @@ describe("every op", function()
         sweep.same_bits(sweep.run(e.eng, row, sample, values, { make = make }), plain, what .. " mixed")
       end
     end
-    if not large then
+    if not large and not row.inplace then -- nothing is written through a broadcast view
       local wide = samples.adapt(row, values, L.expanded)
       sweep.same_bits(sweep.run(e.eng, row, sample, wide, { layout = L.expanded }), sweep.run(e.eng, row, sample, wide), what .. " expanded")
     end
@@ -75,7 +75,7 @@ describe("every op", function()
             else
               sweep.same_bits(plain, first[e.family], on)
             end
-            if has_operands(row) and not needs_row_major[row.name] and not row.inplace then
+            if has_operands(row) and not needs_row_major[row.name] then
               layouts_on(e, row, sample, values, plain, on)
             end
           end
