@@ -37,9 +37,9 @@ pln_Status PLK(cast)(const pln_Call *c) {
   static const plk_Vec casts[PLN_NDTYPE][PLN_NDTYPE] = {PLK_EACH_DTYPE(ROW)};
 #undef ROW
   int from = c->arg[1].dtype, to = c->arg[0].dtype;
-  if (from != to) return PLK(elementwise)(c, casts[from][to], 0);
+  if (from != to) return plk_elementwise(c, 2, casts[from][to], 0);
   int size = pln_dtype_size((pln_DType)to);
-  return PLK(elementwise)(c, size == 1 ? copy_1 : size == 4 ? copy_4 : copy_8, 0);
+  return plk_elementwise(c, 2, size == 1 ? copy_1 : size == 4 ? copy_4 : copy_8, 0);
 }
 
 /* --- choice --------------------------------------------------------------------------------------- */
@@ -59,7 +59,7 @@ EACH_SIZE(WHERE)
 
 pln_Status PLK(where)(const pln_Call *c) {
   int size = pln_dtype_size((pln_DType)c->arg[0].dtype);
-  return PLK(elementwise)(c, size == 1 ? where_1 : size == 4 ? where_4 : where_8, 0);
+  return plk_elementwise(c, 4, size == 1 ? where_1 : size == 4 ? where_4 : where_8, 0);
 }
 
 #define MASKED(SIZE, T)                                                            \
@@ -80,7 +80,7 @@ EACH_SIZE(MASKED)
 
 pln_Status PLK(masked_fill)(const pln_Call *c) {
   int size = pln_dtype_size((pln_DType)c->arg[0].dtype);
-  return PLK(elementwise)(c, size == 1 ? masked_1 : size == 4 ? masked_4 : masked_8, 0);
+  return plk_elementwise(c, 3, size == 1 ? masked_1 : size == 4 ? masked_4 : masked_8, 0);
 }
 
 /* --- fill ----------------------------------------------------------------------------------------- */
@@ -98,5 +98,5 @@ EACH_SIZE(FILL)
 
 pln_Status PLK(fill)(const pln_Call *c) {
   int size = pln_dtype_size((pln_DType)c->arg[0].dtype);
-  return PLK(elementwise)(c, size == 1 ? fill_1 : size == 4 ? fill_4 : fill_8, 0);
+  return plk_elementwise(c, 1, size == 1 ? fill_1 : size == 4 ? fill_4 : fill_8, 0);
 }

@@ -278,7 +278,7 @@ static int row_dim(const Walk *w) {
 
 /* --- the call --------------------------------------------------------------------------------------- */
 
-static pln_Status walk(const pln_Call *c, plk_Vec vec, int broadcasts) {
+pln_Status PLK(elementwise_walk)(const pln_Call *c, plk_Vec vec, int broadcasts) {
   Walk w;
   w.c = c;
   w.vec = vec;
@@ -317,18 +317,4 @@ static pln_Status walk(const pln_Call *c, plk_Vec vec, int broadcasts) {
     if (d != last && d != dim) n *= c->size[d];
   }
   return pln_parallel_for(c, n, PLN_GRAIN / TILE, tiles, &t);
-}
-
-pln_Status PLK(elementwise)(const pln_Call *c, plk_Vec vec, int broadcasts) {
-  int n = c->nout + c->nin;
-  if (c->ndim != 1 || c->numel > PLN_GRAIN) return walk(c, vec, broadcasts);
-  char *ptr[PLK_MAX_OPERANDS];
-  int64_t step[PLK_MAX_OPERANDS];
-  for (int k = 0; k < n; k++) {
-    ptr[k] = c->arg[k].data;
-    step[k] = c->arg[k].stride[0];
-    if (!ptr[k] || step[k] != 1) return walk(c, vec, broadcasts);
-  }
-  vec(ptr, step, c->numel, c, 0);
-  return PLN_OK;
 }

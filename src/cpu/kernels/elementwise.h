@@ -19,10 +19,25 @@
 ** loop says `broadcasts`). `at` is the row-major number of the first element, for faults. ptr[0] may equal any ptr[k] of step 1. */
 typedef void (*plk_Vec)(char *const *ptr, const int64_t *step, int64_t n, const pln_Call *c, int64_t at);
 
-/* Runs the vector function over the call's elements. */
-pln_Status PLK(elementwise)(const pln_Call *c, plk_Vec vec, int broadcasts);
-
 #define PLK_INLINE static inline __attribute__((always_inline, unused))
+
+/* Runs the vector function over the call's elements, whatever their layout. */
+pln_Status PLK(elementwise_walk)(const pln_Call *c, plk_Vec vec, int broadcasts);
+
+/* The same; n, the number of results and operands, is a constant, and few elements side by side are one short step. */
+PLK_INLINE pln_Status plk_elementwise(const pln_Call *c, int n, plk_Vec vec, int broadcasts) {
+  char *ptr[PLK_MAX_OPERANDS];
+  int64_t step[PLK_MAX_OPERANDS], other = 0;
+  if (c->ndim != 1 || c->numel > PLN_GRAIN) return PLK(elementwise_walk)(c, vec, broadcasts);
+  for (int k = 0; k < n; k++) {
+    ptr[k] = c->arg[k].data;
+    step[k] = 1;
+    other |= ptr[k] ? c->arg[k].stride[0] ^ 1 : 1;
+  }
+  if (other) return PLK(elementwise_walk)(c, vec, broadcasts);
+  vec(ptr, step, c->numel, c, 0);
+  return PLN_OK;
+}
 
 /* A number as an element of the dtype, at the front of the 8 bytes. */
 PLK_INLINE void plk_put_number(int dtype, double v, uint64_t *element) {

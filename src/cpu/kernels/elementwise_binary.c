@@ -28,7 +28,7 @@ static void fault(const pln_Call *c, int64_t at, int64_t value, int64_t lo, int6
 #define KERNEL(name, rule)                                                         \
   pln_Status PLK(name)(const pln_Call *c) {                                        \
     static const plk_Vec vecs[PLN_NDTYPE] = VECS(rule, vec_##name);                \
-    return PLK(elementwise)(c, vecs[c->arg[1].dtype], BROADCASTS_##rule);          \
+    return plk_elementwise(c, 3, vecs[c->arg[1].dtype], BROADCASTS_##rule);          \
   }
 #define BINARY(name, rule, ...) KERNEL(name, rule)
 #define COMPARE(name, ...) KERNEL(name, any)

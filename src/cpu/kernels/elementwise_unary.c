@@ -9,7 +9,7 @@
 #define KERNEL(name, rule)                                                         \
   pln_Status PLK(name)(const pln_Call *c) {                                        \
     static const plk_Vec vecs[PLN_NDTYPE] = VECS(rule, vec_##name);                \
-    return PLK(elementwise)(c, vecs[c->arg[1].dtype], 0);                          \
+    return plk_elementwise(c, 2, vecs[c->arg[1].dtype], 0);                          \
   }
 #define UNARY(name, rule, ...) KERNEL(name, rule)
 #define OPTIONS(name, signature, params, rule, ...) KERNEL(name, rule)
