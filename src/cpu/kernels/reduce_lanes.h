@@ -12,8 +12,15 @@ typedef U K(VecU) __attribute__((vector_size(PLK_VECTOR)));
 typedef M K(VecM) __attribute__((vector_size(PLK_VECTOR)));
 typedef T K(Load) __attribute__((vector_size(PLK_VECTOR), aligned(sizeof(T)), may_alias));
 
+#define QUAD (4 * sizeof(T) < PLK_VECTOR ? 4 * sizeof(T) : PLK_VECTOR)
+typedef T K(Quad) __attribute__((vector_size(QUAD)));
+typedef U K(QuadU) __attribute__((vector_size(QUAD)));
+typedef M K(QuadM) __attribute__((vector_size(QUAD)));
+typedef T K(QuadLoad) __attribute__((vector_size(QUAD), aligned(sizeof(T)), may_alias));
+
 #define WIDTH ((int)(PLK_VECTOR / sizeof(T)))
 #define PARTS (PLK_LANES / WIDTH)
+#define NQUAD ((int)(QUAD / sizeof(T)))
 
 PLK_INLINE T K(identity)(int op) {
   return op == PLK_SUM ? (T)0 : op == PLK_PROD ? (T)1 : op == PLK_MAX ? LOWEST : HIGHEST;
@@ -32,6 +39,13 @@ PLK_INLINE K(Vec) K(vec_step)(int op, K(Vec) a, K(Vec) x) {
   if (op == PLK_PROD) return (K(Vec))((K(VecU))a * (K(VecU))x);
   K(VecM) m = (K(VecM))(op == PLK_MAX ? x > a : x < a) | UNORDERED(x);
   return (K(Vec))((m & (K(VecM))x) | (~m & (K(VecM))a));
+}
+
+PLK_INLINE K(Quad) K(quad_step)(int op, K(Quad) a, K(Quad) x) {
+  if (op == PLK_SUM) return (K(Quad))((K(QuadU))a + (K(QuadU))x);
+  if (op == PLK_PROD) return (K(Quad))((K(QuadU))a * (K(QuadU))x);
+  K(QuadM) m = (K(QuadM))(op == PLK_MAX ? x > a : x < a) | UNORDERED(x);
+  return (K(Quad))((m & (K(QuadM))x) | (~m & (K(QuadM))a));
 }
 
 PLK_INLINE K(Vec) K(vec_of)(T x) { return x - (K(Vec)){0}; }
@@ -57,15 +71,13 @@ PLK_INLINE T K(lanes_of)(int op, const T *x, int64_t n) {
 PLK_INLINE T K(block_of)(int op, const T *x, int64_t n) {
   int64_t k = n & -PLK_LANES;
   T r = k ? K(lanes_of)(op, x, k) : K(identity)(op);
-  if (n - k >= 4) {
-    T a = x[k], b = x[k + 1], c = x[k + 2], d = x[k + 3];
-    for (k += 4; n - k >= 4; k += 4) {
-      a = K(step)(op, a, x[k]);
-      b = K(step)(op, b, x[k + 1]);
-      c = K(step)(op, c, x[k + 2]);
-      d = K(step)(op, d, x[k + 3]);
-    }
-    r = K(step)(op, r, K(step)(op, K(step)(op, a, c), K(step)(op, b, d)));
+  if (n - k >= 4) { /* in vectors: gcc 12 goes wrong on four chains of i64 */
+    K(Quad) a[4 / NQUAD];
+    for (int v = 0; v < 4 / NQUAD; v++) a[v] = *(const K(QuadLoad) *)(x + k + v * NQUAD);
+    for (k += 4; n - k >= 4; k += 4)
+      for (int v = 0; v < 4 / NQUAD; v++) a[v] = K(quad_step)(op, a[v], *(const K(QuadLoad) *)(x + k + v * NQUAD));
+    const T *t = (const T *)a;
+    r = K(step)(op, r, K(step)(op, K(step)(op, t[0], t[2]), K(step)(op, t[1], t[3])));
   }
   if (k < n) {
     T a = x[k++];
@@ -139,5 +151,7 @@ __attribute__((noinline, unused)) static void K(block_rows)(int op, const plk_Ro
   }
 }
 
+#undef QUAD
+#undef NQUAD
 #undef WIDTH
 #undef PARTS
