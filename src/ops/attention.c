@@ -131,7 +131,7 @@ pln_Status pln_prepare_sdpa_backward(pln_Prep *p) {
   pln_DType dtype = (pln_DType)x.q->dtype;
   pln_Shape out = with(&x.batch, 2, x.L, x.D), lse = with(&x.batch, 1, x.L, 0);
   pln_Shape dq = with(&x.batch, 2, x.L, x.E), dk = with(&x.batch, 2, x.S, x.E), dv = with(&x.batch, 2, x.S, x.D);
-  static const char *const names[] = {"g", "out", "lse"};
+  static const char *const names[] = {"g", "y", "lse"};
   for (int i = 0; i < 3; i++) {
     const pln_Tensor *t = p->a->in[i];
     pln_Shape own = pln_tensor_shape(t);

@@ -95,7 +95,9 @@ local function forward(q, k, v, mask, causal, scale)
       lse[number * n.L + i + 1] = none and math.huge or most + math.log(sum)
       for d = 0, n.D - 1 do
         local total = 0
-        for j = 0, n.S - 1 do total = total + (none and 0 or weights[j + 1] / sum * element(v, batch, j, d)) end
+        if not none then
+          for j = 0, n.S - 1 do total = total + weights[j + 1] / sum * element(v, batch, j, d) end
+        end
         out[(number * n.L + i) * n.D + d + 1] = total
       end
     end

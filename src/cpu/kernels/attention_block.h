@@ -64,6 +64,21 @@ static void K(scores)(const K(Batch) *b, int64_t row, int64_t rows, int64_t key,
   }
 }
 
+/* Adds the n rows of x, each times 0, to all rows of r: what blocks that are passed over would add. It is 0, or NaN where x is not finite, as if
+** they had been met. */
+static void K(pass_over)(T *r, int64_t rows, int64_t wide, const T *x, int64_t xs0, int64_t xs1, int64_t n) {
+  T sum[KEYS];
+  if (n <= 0) return;
+  for (int64_t d = 0; d < wide; d += KEYS) {
+    int64_t w = wide - d < KEYS ? wide - d : KEYS;
+    for (int64_t y = 0; y < w; y++) sum[y] = 0;
+    for (int64_t k = 0; k < n; k++)
+      for (int64_t y = 0; y < w; y++) sum[y] += 0 * x[k * xs0 + (d + y) * xs1];
+    for (int64_t k = 0; k < rows; k++)
+      for (int64_t y = 0; y < w; y++) r[k * wide + d + y] += sum[y];
+  }
+}
+
 static void K(forward_block)(const K(Batch) *b, int64_t row) {
   const pln_Call *c = b->c;
   const int64_t *i = c->i, rows = i[0] - row < ROWS ? i[0] - row : ROWS, wide = i[3];
@@ -71,7 +86,8 @@ static void K(forward_block)(const K(Batch) *b, int64_t row) {
   T *out = b->r[0] + row * wide;
   for (int64_t x = 0; x < rows; x++) most[x] = LOWEST, sum[x] = 0;
   for (int64_t x = 0; x < rows * wide; x++) out[x] = 0;
-  for (int64_t key = 0; key < i[1] && !K(beyond)(c, row + rows - 1, key); key += KEYS) {
+  int64_t key = 0;
+  for (; key < i[1] && !K(beyond)(c, row + rows - 1, key); key += KEYS) {
     int64_t keys = i[1] - key < KEYS ? i[1] - key : KEYS;
     K(scores)(b, row, rows, key, keys, s);
     for (int64_t x = 0; x < rows; x++) {
@@ -85,6 +101,7 @@ static void K(forward_block)(const K(Batch) *b, int64_t row) {
     }
     K(product)(rows, wide, keys, s, KEYS, 1, b->v + key * i[8], i[8], i[9], out, wide, 1);
   }
+  K(pass_over)(out, rows, wide, b->v + key * i[8], i[8], i[9], i[1] - key);
   for (int64_t x = 0; x < rows; x++) {
     T *restrict o = out + x * wide;
     bool none = sum[x] == 0 && most[x] == LOWEST;
@@ -113,8 +130,8 @@ static void K(weights)(const K(Batch) *b, int64_t row, int64_t rows, int64_t key
     T *restrict px = p + x * KEYS, *restrict dx = d + x * KEYS, lse = b->lse[row + x], inner = 0;
     for (int64_t y = 0; y < wide; y++) inner = K(pls_fma)(g[y], o[y], inner);
     for (int64_t y = 0; y < keys; y++) {
-      bool left = px[y] == LOWEST; /* out: whatever g and v hold there is not read */
-      px[y] = left ? 0 : K(pls_exp)(px[y] - lse);
+      bool left = px[y] == LOWEST; /* out */
+      px[y] = K(pls_exp)(px[y] - lse);
       dx[y] = left ? 0 : px[y] * (dx[y] - inner) * scale;
     }
   }
@@ -129,11 +146,13 @@ static void K(backward_q)(void *context, int64_t begin, int64_t end) {
     int64_t row = at % blocks * ROWS, rows = i[0] - row < ROWS ? i[0] - row : ROWS;
     T *dq = b.r[0] + row * i[2];
     for (int64_t x = 0; x < rows * i[2]; x++) dq[x] = 0;
-    for (int64_t key = 0; key < i[1] && !K(beyond)(c, row + rows - 1, key); key += KEYS) {
+    int64_t key = 0;
+    for (; key < i[1] && !K(beyond)(c, row + rows - 1, key); key += KEYS) {
       int64_t keys = i[1] - key < KEYS ? i[1] - key : KEYS;
       K(weights)(&b, row, rows, key, keys, p, d);
       K(product)(rows, i[2], keys, d, KEYS, 1, b.k + key * i[6], i[6], i[7], dq, i[2], 1);
     }
+    K(pass_over)(dq, rows, i[2], b.k + key * i[6], i[6], i[7], i[1] - key);
   }
 }
 
@@ -149,7 +168,11 @@ static void K(backward_kv)(void *context, int64_t begin, int64_t end) {
     for (int64_t x = 0; x < keys * i[3]; x++) dv[x] = 0;
     for (int64_t row = 0; row < i[0]; row += ROWS) {
       int64_t rows = i[0] - row < ROWS ? i[0] - row : ROWS;
-      if (K(beyond)(c, row + rows - 1, key)) continue;
+      if (K(beyond)(c, row + rows - 1, key)) {
+        K(pass_over)(dv, keys, i[3], b.g + row * i[3], i[3], 1, rows);
+        K(pass_over)(dk, keys, i[2], b.q + row * i[4], i[4], i[5], rows);
+        continue;
+      }
       K(weights)(&b, row, rows, key, keys, p, d);
       K(product)(keys, i[3], rows, p, 1, KEYS, b.g + row * i[3], i[3], 1, dv, i[3], 1);
       K(product)(keys, i[2], rows, d, 1, KEYS, b.q + row * i[4], i[4], i[5], dk, i[2], 1);
