@@ -30,12 +30,12 @@ PLK_INLINE plk_Rows K(rows)(const plk_Lane *l, int a, int64_t k, plk_LoadFn load
   return (plk_Rows){l->p[a] + k * l->step[a], NULL, l->step[a], l->across[a], sizeof(T), false, load, with};
 }
 
-/* The largest element of a lane, NaN if there is one. */
+/* The largest element of a lane, NaN aside: the sum of exponentials is NaN then. */
 static T K(largest)(const plk_Lane *l, int a) {
   T buffer[PLK_BLOCK], m = LOWEST;
   for (int64_t k = 0; k < l->n; k += PLK_BLOCK) {
     int64_t n = l->n - k < PLK_BLOCK ? l->n - k : PLK_BLOCK;
-    m = K(step)(PLK_MAX, m, K(block)(PLK_MAX, K(along)(l, a, k, n, buffer), n));
+    m = K(step)(PLK_TOP, m, K(block)(PLK_TOP, K(along)(l, a, k, n, buffer), n));
   }
   return m;
 }
@@ -45,8 +45,8 @@ static void K(tile_largest)(const plk_Lane *l, int a, T *m) {
   for (int64_t i = 0; i < l->w; i++) m[i] = LOWEST;
   for (int64_t k = 0; k < l->n; k += PLK_BLOCK) {
     plk_Rows rows = K(rows)(l, a, k, NULL, NULL);
-    K(block_rows)(PLK_MAX, &rows, l->n - k < PLK_BLOCK ? l->n - k : PLK_BLOCK, l->w, part);
-    for (int64_t i = 0; i < l->w; i++) m[i] = K(step)(PLK_MAX, m[i], part[i]);
+    K(block_rows)(PLK_TOP, &rows, l->n - k < PLK_BLOCK ? l->n - k : PLK_BLOCK, l->w, part);
+    for (int64_t i = 0; i < l->w; i++) m[i] = K(step)(PLK_TOP, m[i], part[i]);
   }
 }
 

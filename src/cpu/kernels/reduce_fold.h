@@ -27,7 +27,8 @@
 #define PLK_UNIT 4096   /* elements of the smallest piece that threads share out: PLN_REDUCE_UNIT */
 #define PLK_COLUMNS 128 /* results that are walked side by side */
 
-enum { PLK_SUM, PLK_PROD, PLK_MAX, PLK_MIN };
+/* PLK_TOP is a cheaper max that passes NaN over, for those who meet the NaN again. */
+enum { PLK_SUM, PLK_PROD, PLK_MAX, PLK_MIN, PLK_TOP };
 
 /* n elements as the lanes hold them, of n elements side by side: in `buffer`, or wherever the load keeps them. `with` is what the pass
 ** needs besides; k is the number of the row (0 for a block). */

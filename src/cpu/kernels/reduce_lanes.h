@@ -23,13 +23,14 @@ typedef T K(QuadLoad) __attribute__((vector_size(QUAD), aligned(sizeof(T)), may_
 #define NQUAD ((int)(QUAD / sizeof(T)))
 
 PLK_INLINE T K(identity)(int op) {
-  return op == PLK_SUM ? (T)0 : op == PLK_PROD ? (T)1 : op == PLK_MAX ? LOWEST : HIGHEST;
+  return op == PLK_SUM ? (T)0 : op == PLK_PROD ? (T)1 : op == PLK_MIN ? HIGHEST : LOWEST;
 }
 
 /* a is never NaN for long: a NaN in x wins and stays */
 PLK_INLINE T K(step)(int op, T a, T x) {
   if (op == PLK_SUM) return (T)((U)a + (U)x);
   if (op == PLK_PROD) return (T)((U)a * (U)x);
+  if (op == PLK_TOP) return x > a ? x : a;
   if (op == PLK_MAX) return ((x > a) | UNORDERED(x)) ? x : a;
   return ((x < a) | UNORDERED(x)) ? x : a;
 }
@@ -37,14 +38,16 @@ PLK_INLINE T K(step)(int op, T a, T x) {
 PLK_INLINE K(Vec) K(vec_step)(int op, K(Vec) a, K(Vec) x) {
   if (op == PLK_SUM) return (K(Vec))((K(VecU))a + (K(VecU))x);
   if (op == PLK_PROD) return (K(Vec))((K(VecU))a * (K(VecU))x);
-  K(VecM) m = (K(VecM))(op == PLK_MAX ? x > a : x < a) | UNORDERED(x);
+  K(VecM) m = (K(VecM))(op == PLK_MIN ? x < a : x > a);
+  if (op != PLK_TOP) m |= UNORDERED(x);
   return (K(Vec))((m & (K(VecM))x) | (~m & (K(VecM))a));
 }
 
 PLK_INLINE K(Quad) K(quad_step)(int op, K(Quad) a, K(Quad) x) {
   if (op == PLK_SUM) return (K(Quad))((K(QuadU))a + (K(QuadU))x);
   if (op == PLK_PROD) return (K(Quad))((K(QuadU))a * (K(QuadU))x);
-  K(QuadM) m = (K(QuadM))(op == PLK_MAX ? x > a : x < a) | UNORDERED(x);
+  K(QuadM) m = (K(QuadM))(op == PLK_MIN ? x < a : x > a);
+  if (op != PLK_TOP) m |= UNORDERED(x);
   return (K(Quad))((m & (K(QuadM))x) | (~m & (K(QuadM))a));
 }
 
@@ -93,6 +96,7 @@ __attribute__((noinline, unused)) static T K(block)(int op, const T *x, int64_t 
   case PLK_SUM: return K(block_of)(PLK_SUM, x, n);
   case PLK_PROD: return K(block_of)(PLK_PROD, x, n);
   case PLK_MAX: return K(block_of)(PLK_MAX, x, n);
+  case PLK_TOP: return K(block_of)(PLK_TOP, x, n);
   default: return K(block_of)(PLK_MIN, x, n);
   }
 }
@@ -147,6 +151,7 @@ __attribute__((noinline, unused)) static void K(block_rows)(int op, const plk_Ro
   case PLK_SUM: K(block_rows_of)(PLK_SUM, rows, n, w, out); return;
   case PLK_PROD: K(block_rows_of)(PLK_PROD, rows, n, w, out); return;
   case PLK_MAX: K(block_rows_of)(PLK_MAX, rows, n, w, out); return;
+  case PLK_TOP: K(block_rows_of)(PLK_TOP, rows, n, w, out); return;
   default: K(block_rows_of)(PLK_MIN, rows, n, w, out);
   }
 }
