@@ -10,14 +10,17 @@ local function to_stderr(r) io.stderr:write("perilune: ", r.message, "\n") end
 local listener = to_stderr
 
 --- Sets who hears reports: a function of a table { kind, engine, message, capacity, offset, allocs, largest_alloc, resets, ... },
---- false for nobody, nil for one line on stderr.
+--- false for nobody, nil for one line on stderr. Returns who heard them before.
 ---@param fn? function|false
+---@return function|false
 function report.on_report(fn)
   if fn ~= nil and fn ~= false and type(fn) ~= "function" then
     error("on_report: a function, false or nil was expected, got " .. type(fn), 2)
   end
   if fn == nil then fn = to_stderr end
+  local before = listener
   listener = fn
+  return before
 end
 
 core.library.set_report(function(engine)

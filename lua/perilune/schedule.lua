@@ -8,6 +8,7 @@
 
 local core = require "perilune.core"
 local cases = require "perilune.cases"
+local compare = require "perilune.compare"
 local hooks = require "perilune.hooks"
 local samples = require "perilune.samples"
 local settings = require "perilune.settings"
@@ -139,11 +140,8 @@ function Schedule:backward_all() for i = 1, self.n do self:backward(i) end end
 function Schedule:reset() self.engine:reset() end
 function Schedule:scope(fn) return self.engine:scope(fn) end
 
---- A full collection; twice, as finalizers free what the second one finds.
-function Schedule:collect()
-  collectgarbage()
-  collectgarbage()
-end
+--- A full collection.
+function Schedule:collect() collectgarbage() end
 
 local function try_free(s, t)
   local p = s.private
@@ -180,7 +178,7 @@ function Schedule:read(i)
   local p = self.private
   if not p.results[i] then place_fail(("sample %d has had no forward"):format(i)) end
   for k, y in ipairs(p.results[i]) do
-    if T.is_tensor(y) then p.reads[#p.reads + 1] = { sample = i, result = k, array = samples.read(y) } end
+    if T.is_tensor(y) then p.reads[#p.reads + 1] = { sample = i, result = k, copy = compare.copy(y) } end
   end
 end
 
@@ -219,7 +217,7 @@ local function recorder(p)
 end
 
 --- From a recorded forward: after which call which tensors are dead. Views of one storage die together; results do not.
-local function plan_of(p, results, inputs)
+local function plan_of(p, results)
   local group, dies = {}, {}
   for a = 1, #p.seen do
     group[a] = a
@@ -235,7 +233,7 @@ local function plan_of(p, results, inputs)
   for a = 1, #p.seen do
     local lives = group[a] ~= a
     for _, y in ipairs(results) do lives = lives or T.is_tensor(y) and T.same_storage(y, p.seen[a]) end
-    if not lives and not inputs[p.seen[a]] then
+    if not lives then
       local at = dies[a]
       plan[at] = plan[at] or {}
       table.insert(plan[at], a)
@@ -252,8 +250,8 @@ local function make_plans(s)
     p.seen, p.numbers, p.last, p.call = {}, {}, {}, 0
     if p.case.random then s.engine:rng { 11, 1000 * i } end
     local tensors = inputs_of(s, i)
-    local results = { hooks.watch(recorder(p), p.case.run, s.engine, unpack(tensors, 1, #tensors)) }
-    plans[i] = plan_of(p, results, {})
+    local results = { hooks.watch(recorder(p), s.engine.no_grad, s.engine, p.case.run, s.engine, unpack(tensors, 1, #tensors)) }
+    plans[i] = plan_of(p, results)
   end
   p.seen, p.numbers, p.last = {}, {}, {}
   s.engine:reset()
@@ -310,8 +308,8 @@ local function leftovers(eng, before)
 end
 
 ---@class perilune.Outcome
----@field tensors { name: string, array: perilune.samples.Array }[]
----@field reads { sample: integer, result: integer, array: perilune.samples.Array }[]
+---@field tensors { name: string, gradient: boolean, copy: perilune.Copy }[]
+---@field reads { sample: integer, result: integer, copy: perilune.Copy }[]
 ---@field trouble? string pins, memory or re-homed storage
 ---@field stats table of the engine, differences over the run for counters
 
@@ -329,6 +327,7 @@ function schedule.run(eng, case, plan, layout)
     freed = 0, call = 0, seen = {}, numbers = {}, last = {}, plan = {}, layout = layout or function(_, t) return t end,
   }
   p.inputs = make_inputs(eng, case)
+  eng:reset()
   local s = setmetatable({ n = SAMPLES, engine = eng, private = p }, { __index = Schedule })
   p.between = between(s)
   -- a schedule that listens to ops may free what is dead: find out what that is
@@ -356,14 +355,14 @@ function schedule.run(eng, case, plan, layout)
   local outcome = { tensors = {}, reads = p.reads, freed = p.freed }
   for i = 1, s.n do
     for k, copy in pairs(p.copies[i]) do
-      outcome.tensors[#outcome.tensors + 1] = { name = ("sample %d result %d"):format(i, k), array = samples.read(copy) }
+      outcome.tensors[#outcome.tensors + 1] = { name = ("sample %d result %d"):format(i, k), copy = compare.copy(copy) }
     end
   end
   for set, inputs in ipairs(p.inputs) do
     for k, input in ipairs(inputs) do
       if input.param then
         outcome.tensors[#outcome.tensors + 1] =
-          { name = ("set %d gradient of %s"):format(set, input.slot or k), gradient = true, array = samples.read(input.param.grad) }
+          { name = ("set %d gradient of %s"):format(set, input.slot or k), gradient = true, copy = compare.copy(input.param.grad) }
       end
     end
   end
