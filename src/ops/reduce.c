@@ -35,6 +35,7 @@ void pln_reduce_layout(pln_Prep *p, const pln_Tensor *x, uint32_t mask, uint32_t
     c->ndim = 1;
     c->size[0] = 0;
     c->i[0] = 1;
+    for (int a = 0; a < nargs; a++) c->arg[a].stride[0] = 0;
     return;
   }
   for (int i = 0; i < nreduced; i++) size[i] = x->shape[reduced[i]];
@@ -62,8 +63,7 @@ void pln_reduce_layout(pln_Prep *p, const pln_Tensor *x, uint32_t mask, uint32_t
   c->i[0] = nkept;
   for (int i = 0; i < nreduced; i++) c->size[nkept + i] = size[i];
   for (int a = 0; a < nargs; a++)
-    if (full >> a & 1)
-      for (int i = 0; i < nreduced; i++) c->arg[a].stride[nkept + i] = stride[a][i];
+    for (int i = 0; i < nreduced; i++) c->arg[a].stride[nkept + i] = full >> a & 1 ? stride[a][i] : 0;
   c->ndim = (uint8_t)(nkept + nreduced);
   if (c->ndim == 0) { /* one element */
     c->ndim = 1;

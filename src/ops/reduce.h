@@ -14,7 +14,7 @@
 pln_Shape pln_reduce_shape(const pln_Tensor *x, uint32_t mask, bool keepdim);
 
 /* Fills size, ndim, numel, i[0], i[1] and all strides as reduce.def says. Results and operands are set; argument a steps through all
-** of x's dims if bit a of `full` is set, else through the kept ones. */
+** of x's dims if bit a of `full` is set, else through the kept ones (with strides of 0 for the others). */
 void pln_reduce_layout(pln_Prep *p, const pln_Tensor *x, uint32_t mask, uint32_t full);
 
 /* The same along one dim (a 0-dim tensor counts as one of size 1). */

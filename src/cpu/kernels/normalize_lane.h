@@ -13,7 +13,7 @@ typedef struct plk_Lane {
   const pln_Call *c;
   void *state;           /* of the op */
   char *p[PLK_LANE_ARGS]; /* element 0 of the first lane, by argument */
-  const int64_t *step;   /* by argument: bytes along the lane (without that dim: meaningless) */
+  const int64_t *step;   /* by argument: bytes along the lane, 0 without that dim */
   const int64_t *across; /* by argument: bytes to the next lane of the tile */
   int64_t n, w;          /* elements of a lane, lanes of the tile */
   int64_t first;         /* number of the first lane, row-major */
