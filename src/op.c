@@ -515,10 +515,15 @@ pln_Status pln_op2(pln_Engine *e, pln_OpId op, pln_Tensor *x, pln_Tensor *y, pln
   return PLN_OK;
 }
 
+/* The core's own copies are never recorded, nor refused. */
 pln_Status pln_copy_into(pln_Engine *e, pln_Tensor *dst, pln_Tensor *src) {
   pln_Args a;
   pln_args_init(&pln_ops[PLN_OP_copy], &a);
   a.in[0] = dst;
   a.in[1] = src;
-  return pln_op_run(e, &pln_ops[PLN_OP_copy], &a);
+  bool recorded = e->hooks & PLN_HOOK_TAPE;
+  if (PLN_UNLIKELY(recorded)) pln_tape_record_on(e, false);
+  pln_Status status = pln_op_run(e, &pln_ops[PLN_OP_copy], &a);
+  if (PLN_UNLIKELY(recorded)) pln_tape_record_on(e, true);
+  return status;
 }
