@@ -58,16 +58,17 @@ local DERIVED = { tensor = true, ["tensor or number"] = true, tensors = true }
 ---@return perilune.Case
 function cases.of_sample(row, sample, dtype)
   local differentiable = cases.differentiable(row)
-  local known = {}
+  local known = setmetatable({}, { __mode = "v" }) -- data is made again when it is needed again: collections stay cheap
   local function values(set)
-    known[set] = known[set] or samples.values(row, sample, { dtype = dtype, seed = set })
-    return known[set]
+    local data = known[set] or samples.values(row, sample, { dtype = dtype, seed = set })
+    known[set] = data
+    return data
   end
   local function inputs(set)
     local list = {}
     samples.map(row, values(set), function(array, k)
       local grad = differentiable and cases.is_float(array.dtype) and DERIVED[row.slots[k].kind]
-      list[#list + 1] = { array = array, grad = grad or false, slot = row.slots[k].name }
+      list[#list + 1] = { array = array, grad = grad or false, slot = row.slots[k].name, kind = row.slots[k].kind }
     end)
     return list
   end
@@ -101,15 +102,18 @@ local function wanted(filter, name)
 end
 
 --- All cases of the table: every sample that is no error, as f32, and small ones in their other dtypes too.
----@param opts? { ops?: string[], dtypes?: boolean, internal?: boolean }  names or patterns with *; dtypes = false: f32 (or the sample's own) only
+---@param opts? { ops?: string[], dtypes?: boolean, internal?: boolean, samples?: integer }  names or patterns with *; dtypes = false: f32 (or the
+---  sample's own) only; samples: so many of each op
 ---@return perilune.Case[]
 function cases.of_table(opts)
   opts = opts or {}
   local list = {}
   for _, row in ipairs(core.ops.rows) do
     if wanted(opts.ops, row.name) and (opts.internal or not row.internal) then
+      local taken = 0
       for _, sample in ipairs(samples.of(row)) do
-        if not sample.bad then
+        if not sample.bad and taken < (opts.samples or math.huge) then
+          taken = taken + 1
           local dtypes = samples.dtypes(row, sample)
           local has_f32 = false
           for _, dtype in ipairs(dtypes) do has_f32 = has_f32 or dtype == "f32" end

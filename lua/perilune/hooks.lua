@@ -10,7 +10,7 @@ local hooks = {}
 
 local function places()
   local perilune = require "perilune"
-  return { core.ops, require("perilune.tensor").methods, require("perilune.engine").methods, perilune,
+  return { core.ops, core.autograd, require("perilune.tensor").methods, require("perilune.engine").methods, perilune,
     core.metatables["perilune.tensor"], core.metatables["perilune.tensor.final"] }
 end
 
@@ -24,6 +24,11 @@ function hooks.watch(watch, fn, ...)
       watch(name, ...)
       return op(...)
     end
+  end
+  local save = core.autograd.save -- ctx:save keeps a tensor: reading it, too
+  wrapped[save] = function(...)
+    watch("save", ...)
+    return save(...)
   end
   for _, place in ipairs(places()) do
     for key, value in pairs(place) do

@@ -166,7 +166,7 @@ function Schedule:free_dead()
     end
     return
   end
-  for _, number in ipairs((p.plan[i] or {})[p.call] or {}) do
+  for _, number in ipairs(((p.plan or {})[i] or {})[p.call] or {}) do
     local t = p.seen[number]
     if t then try_free(self, t) end
   end
@@ -242,19 +242,16 @@ local function plan_of(p, results)
   return plan
 end
 
---- A forward of each sample, to learn which tensor dies where. Under no schedule; needs nothing from the case but that it does the same again.
-local function make_plans(s)
-  local p = s.private
+--- One run in peace, to learn which tensor dies where; needs nothing from the case but that it does the same again.
+local function make_plans(eng, case)
   local plans = {}
-  for i = 1, s.n do
-    p.seen, p.numbers, p.last, p.call = {}, {}, {}, 0
-    if p.case.random then s.engine:rng { 11, 1000 * i } end
-    local tensors = inputs_of(s, i)
-    local results = { hooks.watch(recorder(p), s.engine.no_grad, s.engine, p.case.run, s.engine, unpack(tensors, 1, #tensors)) }
-    plans[i] = plan_of(p, results)
-  end
-  p.seen, p.numbers, p.last = {}, {}, {}
-  s.engine:reset()
+  schedule.run(eng, case, { name = "plan", run = function(s)
+    for i = 1, s.n do
+      s:forward(i)
+      plans[i] = plan_of(s.private, s.private.results[i])
+      s:backward(i)
+    end
+  end, records = true })
   return plans
 end
 
@@ -320,21 +317,21 @@ end
 ---@param layout? fun(eng, t): any how inputs lie in memory
 ---@return perilune.Outcome
 function schedule.run(eng, case, plan, layout)
-  eng:reset()
-  local before = eng:stats()
   local p = {
     case = case, results = {}, backward = {}, copies = {}, roots = {}, gradients = {}, tensors = {}, reads = {}, on_op = {}, on_node = {},
-    freed = 0, call = 0, seen = {}, numbers = {}, last = {}, plan = {}, layout = layout or function(_, t) return t end,
+    freed = 0, call = 0, seen = {}, numbers = {}, last = {}, layout = layout or function(_, t) return t end,
   }
   p.inputs = make_inputs(eng, case)
   eng:reset()
+  local before = eng:stats()
   local s = setmetatable({ n = SAMPLES, engine = eng, private = p }, { __index = Schedule })
   p.between = between(s)
+  if plan.records then p.watch = p.between end
   -- a schedule that listens to ops may free what is dead: find out what that is
   local on = s.on
   function s:on(event, fn)
     on(s, event, fn)
-    if event == "op" and not next(p.plan) then p.plan = make_plans(s) end
+    if event == "op" and not p.plan then p.plan = make_plans(eng, case) end
     if event == "node" then
       A.on_node(eng, function(name)
         for _, listener in ipairs(p.on_node) do listener(name) end
