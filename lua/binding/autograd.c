@@ -51,8 +51,10 @@ static PLN_COLD void new_anchor(lua_State *L, pln_Engine *e) {
   a->engine = e->id;
   lua_getfield(L, LUA_REGISTRYINDEX, "perilune.anchor");
   lua_setmetatable(L, -2);
-  lua_rawseti(L, -2, 1);
   int slot = ++state->anchors;
+  lua_pushvalue(L, -1);
+  lua_rawseti(L, LUA_ENVIRONINDEX, -slot);
+  lua_rawseti(L, -2, 1);
   lua_pushvalue(L, -1);
   lua_rawseti(L, LUA_ENVIRONINDEX, slot);
   pll_check(L, pln_segment_open(e, slot, &a->segment));
@@ -62,9 +64,14 @@ static PLN_COLD void new_anchor(lua_State *L, pln_Engine *e) {
 void pll_push_anchor(lua_State *L, pln_Engine *e) {
   const pln_Segment *s = e->tape->segment;
   if (PLN_LIKELY(s && s->slot > 0 && s->count < PLN_SEGMENT_NODES && s->bytes < PLN_SEGMENT_BYTES)) {
-    lua_rawgeti(L, LUA_ENVIRONINDEX, s->slot);
-    if (PLN_LIKELY(lua_istable(L, -1))) return;
-    lua_pop(L, 1); /* collected, its finalizer has yet to run */
+    /* The table may outlive its userdata by a cycle, when a dead handle with a finalizer is all that refers to it: ask for the userdata. */
+    lua_rawgeti(L, LUA_ENVIRONINDEX, -s->slot);
+    bool alive = lua_touserdata(L, -1) != NULL;
+    lua_pop(L, 1);
+    if (PLN_LIKELY(alive)) {
+      lua_rawgeti(L, LUA_ENVIRONINDEX, s->slot);
+      return;
+    } /* else collected, its finalizer has yet to run */
   }
   new_anchor(L, e);
 }
