@@ -1,0 +1,61 @@
+-- SPDX-License-Identifier: MIT
+-- options: the command lines of the harnesses: --name VALUE, --flag, and words. One way to say what is wrong and one for help.
+
+local options = {}
+
+--- Reads arguments. `known` maps names to a line of help; those whose help begins with a word in capitals take a value.
+--- Returns the options and the words; or nil and the exit status, when help was asked for (0) or something is wrong (2).
+---@param args string[]
+---@param usage string
+---@param known table<string, string>
+function options.read(args, usage, known)
+  local function help(out)
+    local names = {}
+    for name in pairs(known) do names[#names + 1] = name end
+    table.sort(names)
+    out:write("usage: ", usage, "\n")
+    for _, name in ipairs(names) do out:write(("  --%-12s %s\n"):format(name, known[name])) end
+  end
+  local found, words, i = {}, {}, 1
+  while i <= #args do
+    local name = args[i]:match "^%-%-(.+)$"
+    if not name then
+      words[#words + 1] = args[i]
+    elseif name == "help" then
+      help(io.stdout)
+      return nil, 0
+    elseif not known[name] then
+      io.stderr:write("perilune: unknown option '", args[i], "'\n")
+      help(io.stderr)
+      return nil, 2
+    elseif known[name]:match "^%u%u" or known[name]:match "^%u " then
+      i = i + 1
+      if not args[i] then
+        io.stderr:write("perilune: --", name, " needs a value\n")
+        return nil, 2
+      end
+      found[name] = args[i]
+    else
+      found[name] = true
+    end
+    i = i + 1
+  end
+  return found, words
+end
+
+--- A list from "a,b,c", nil from nil.
+function options.list(text)
+  if not text then return nil end
+  local list = {}
+  for word in text:gmatch "[^,]+" do list[#list + 1] = word end
+  return list
+end
+
+--- The engine that --engine KIND and --arena SIZE ask for; or nil and what perilune.engine said.
+function options.engine(kind, arena)
+  local ok, eng = pcall(require("perilune.engine").open, { kind, arena = arena })
+  if ok then return eng end
+  return nil, (tostring(eng):gsub("^[^:]+:%d+: ", ""))
+end
+
+return options
