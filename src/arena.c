@@ -11,6 +11,7 @@
 
 #include "alloc.h"
 #include "arena_bins.h"
+#include "fault.h"
 #include "tensor.h"
 
 static size_t offset_of(const pln_Arena *a, const char *p) { return (size_t)(p - a->base); }
@@ -255,6 +256,7 @@ __attribute__((noinline)) static pln_Status alloc_general(pln_Arena *a, size_t b
       cut_top(l, s, need);
     }
   }
+  if (PLN_FAULT(issued_twice) && s->before && s->before->state == PLN_STORAGE_LIVE && s->before->bytes >= need) s->data = s->before->data;
   start_block(a, l, s, bytes);
   if (gap) a->stats.reuses++;
   poison_new(a, s);
@@ -396,7 +398,7 @@ static void bury(pln_Arena *a, pln_ArenaLevel *l) {
 
 static void end_overflow(pln_Arena *a, pln_ArenaLevel *l) {
   for (pln_Storage *s = l->overflow; s; s = s->next) {
-    if (pln_storage_held(s)) continue;
+    if (pln_storage_held(s) || PLN_FAULT(overflow_kept)) continue;
     if (a->poison.on_reset) fill(a, s->data, block_end(s));
     device_free(a, s);
     s->state = PLN_STORAGE_DEAD;
@@ -475,7 +477,7 @@ static void end_epoch(pln_Arena *a, int depth) {
   pln_Storage *kept = l->held ? sift(a, l, depth) : NULL;
   if (a->keep_headers) bury(a, l);
   if (l->overflow) end_overflow(a, l);
-  if (a->poison.on_reset) poison_gaps(a, l, kept);
+  if (a->poison.on_reset) poison_gaps(a, l, PLN_FAULT(pinned_poisoned) ? NULL : kept);
   if (l == to) {
     if (!a->keep_headers) {
       pln_pool_rewind(a->storages, &l->storages);

@@ -9,6 +9,7 @@
 #include "alloc.h"
 #include "autograd/tape.h"
 #include "engine.h"
+#include "fault.h"
 
 /* --- the table ---------------------------------------------------------------------------------- */
 
@@ -176,6 +177,7 @@ static void set_arg(pln_Arg *g, const pln_Tensor *t) {
 
 static bool overlaps_operand(const pln_Prep *p, const pln_Tensor *out) {
   bool pointwise = p->op->flags & PLN_OP_POINTWISE;
+  if (PLN_FAULT(overlap_ignored)) return false;
   for (int i = 0; i < p->a->nin; i++) {
     const pln_Tensor *in = p->a->in[i];
     if (in && in->storage == out->storage && pln_tensor_overlaps(in, out) && !(pointwise && pln_tensor_same_view(in, out)))
@@ -223,6 +225,7 @@ pln_Status pln_prep_scratch(pln_Prep *p, size_t bytes) {
 
 pln_Status pln_prep_out(pln_Prep *p, int i, pln_DType dtype, const pln_Shape *shape) {
   pln_Tensor *t = p->a->out[i];
+  if (t && PLN_FAULT(destination_ignored) && !(p->op->flags & PLN_OP_INPLACE)) t = NULL;
   if (!t) {
     PLN_TRY(pln_tensor_result(p->e, dtype, shape, &t));
     t->place = t->storage->place = p->a->place;
@@ -487,6 +490,8 @@ pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
   if (PLN_LIKELY(status == PLN_OK)) {
     if (!p.done) {
       c->number = ++e->calls;
+      if (PLN_UNLIKELY(p.ntemps) && PLN_FAULT(scratch_early))
+        while (p.ntemps) pln_tensor_release(p.temp[--p.ntemps]);
       status = e->backend->launch(e, c);
     }
     if (PLN_UNLIKELY(p.nback) && status == PLN_OK) status = copy_back(&p);

@@ -6,6 +6,7 @@
 
 #include "alloc.h"
 #include "engine.h"
+#include "fault.h"
 #include "interrupt.h"
 #include "op.h"
 #include "place.h"

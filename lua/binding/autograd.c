@@ -389,6 +389,7 @@ static int autograd_backward(lua_State *L) {
   Flags f = read_flags(L, 3, "backward");
   pln_Tensor *dy = lua_isnil(L, 2) ? NULL : pll_tensor(L, 2, "backward", "dy");
   Source s = find_source(L, 1, "backward", "t");
+  if (PLN_FAULT(seed_is_value) && !dy) dy = pll_tensor(L, 1, "backward", "t");
   pln_Run r;
   if (f.graph) anchor_graph(L, &s);
   pll_check(L, pln_run_begin(&r, s.e, f.retain, f.graph, NULL, 0, pll_place_if(L, s.e)));

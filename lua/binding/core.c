@@ -165,6 +165,18 @@ static int library_set_report(lua_State *L) {
   return 0;
 }
 
+/* fault(name, on) switches a fault point (fault.h); fault() lists them: name -> what goes wrong. */
+static int library_fault(lua_State *L) {
+  if (lua_isnoneornil(L, 1)) {
+    lua_createtable(L, 0, PLN_NFAULTS);
+    for (int i = 0; i < PLN_NFAULTS; i++) set_string(L, pln_fault_names[i], pln_fault_docs[i]);
+    return 1;
+  }
+  const char *name = luaL_checkstring(L, 1);
+  if (!pln_fault_set(name, lua_toboolean(L, 2))) pll_argument(L, "fault", "there is no fault '%s'", name);
+  return 0;
+}
+
 static int library_interrupt(lua_State *L) {
   pln_interrupted = lua_toboolean(L, 1);
   return 0;
@@ -172,7 +184,7 @@ static int library_interrupt(lua_State *L) {
 
 const luaL_Reg pll_library_functions[] = {
   {"alloc_live", library_alloc_live}, {"alloc_fail_at", library_alloc_fail_at}, {"int64_helpers", library_int64_helpers},
-  {"set_report", library_set_report}, {"peek", library_peek}, {"poke", library_poke}, {"interrupt", library_interrupt}, {NULL, NULL},
+  {"set_report", library_set_report}, {"peek", library_peek}, {"poke", library_poke}, {"interrupt", library_interrupt}, {"fault", library_fault}, {NULL, NULL},
 };
 
 static void finalizer(lua_State *L, const char *metatable, lua_CFunction gc) {

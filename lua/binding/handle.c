@@ -202,9 +202,9 @@ int pll_tensor_gc(lua_State *L) {
   pln_Runtime *r = pll_state(L)->runtime;
   pln_EngineRecord *record = r->engines[h->engine];
   if (record->engine) {
-    if (h->t->object.serial != h->serial)
+    if (h->t->object.serial != h->serial && !PLN_FAULT(late_free))
       record->engine->arena.stats.stale_frees++;
-    else if (h->t->epoch == *h->t->live || h->t->epoch == PLN_EPOCH_FREED || record->engine->arena.keep_headers)
+    else if (h->t->epoch == *h->t->live || h->t->epoch == PLN_EPOCH_FREED || record->engine->arena.keep_headers || PLN_FAULT(late_free))
       pln_tensor_release(h->t);
     else
       record->engine->arena.stats.stale_frees++;

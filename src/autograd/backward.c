@@ -9,16 +9,18 @@
 #include <string.h>
 
 #include "../alloc.h"
+#include "../engine.h"
+#include "../fault.h"
 #include "../interrupt.h"
 #include "../place.h"
 #include "calc.h"
 
 static void pin(pln_Run *r, pln_Tensor *t) {
-  if (PLN_UNLIKELY(r->pins)) pln_tape_pin(t->storage);
+  if (PLN_UNLIKELY(r->pins) && !PLN_FAULT(gradient_unpinned)) pln_tape_pin(t->storage);
 }
 
 static void let_go(pln_Run *r, pln_Tensor *t) {
-  if (PLN_UNLIKELY(r->pins)) pln_tape_unpin(t->storage);
+  if (PLN_UNLIKELY(r->pins) && !PLN_FAULT(gradient_unpinned)) pln_tape_unpin(t->storage);
   pln_tensor_release(t);
 }
 
@@ -302,6 +304,7 @@ static pln_Status run_builtin(pln_Run *r, pln_Node *n) {
 static void start_pinning(pln_Run *r) {
   if (r->pins) return;
   r->pins = true;
+  if (PLN_FAULT(gradient_unpinned)) return;
   uint32_t left = r->pending;
   for (pln_Node *n = r->at; left && n; n = n->older) {
     if (!n->held || n->run != r->id || n->kind == PLN_NODE_LEAF) continue;
@@ -404,7 +407,16 @@ static pln_Status add_up(pln_Run *r, pln_Node *leaf, pln_Tensor *dy) {
   a.in[1] = dy;
   if (!r->graph || !(grad->requires_grad || dy->requires_grad)) {
     a.out[0] = grad;
-    return pln_op_run(r->e, &pln_ops[PLN_OP_add], &a);
+    if (PLN_FAULT(double_count)) PLN_TRY(pln_op_run(r->e, &pln_ops[PLN_OP_add], &a));
+    if (PLN_FAULT(sum_dropped) || PLN_FAULT(gradient_rehomed)) a.out[0] = NULL;
+    if (PLN_FAULT(gradient_kept)) {
+      pln_tensor_retain(dy);
+      leaf->grad = dy;
+      return PLN_OK;
+    }
+    pln_Status ran = pln_op_run(r->e, &pln_ops[PLN_OP_add], &a);
+    if (PLN_FAULT(gradient_rehomed) && ran == PLN_OK) leaf->grad = a.out[0];
+    return ran;
   }
   pln_tape_record_on(r->e, true);
   PLN_TRY(pln_op_run(r->e, &pln_ops[PLN_OP_add], &a));

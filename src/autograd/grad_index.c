@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
 ** grad_index.c -- gathers, scatters and dropout: what is read by index is added by index, and the other way round.
 */
+#include "../fault.h"
 #include "../ops/random.h"
 #include "calc.h"
 
@@ -90,7 +91,7 @@ static pln_Status mask_again(pln_Node *n, double p, pln_Tensor *drawn, double dr
   a.in[1] = drawn;
   if (!drawn) {
     a.numbers = 2;
-    a.num[1] = draw;
+    a.num[1] = PLN_FAULT(mask_redrawn) ? draw + 1 : draw;
   }
   pln_calc_num(&a, 0, p);
   pln_calc_int(&a, 1, seed);

@@ -8,6 +8,7 @@
 
 #include "../alloc.h"
 #include "../engine.h"
+#include "../fault.h"
 #include "../ops/random.h"
 
 /* --- the tape ----------------------------------------------------------------------------------- */
@@ -130,7 +131,7 @@ void pln_node_drop(pln_Node *n) {
   while (n->child) pln_node_drop(n->child);
   if (n->parent) leave_parent(n);
   for (uint32_t i = 0; i < n->nsaved; i++) {
-    pln_tape_unpin(n->saved[i].t->storage);
+    if (!PLN_FAULT(unpin_early) && !PLN_FAULT(leak_pin)) pln_tape_unpin(n->saved[i].t->storage);
     pln_tensor_release(n->saved[i].t);
   }
   for (uint32_t i = 0; i < n->nedges; i++)
@@ -214,7 +215,7 @@ static void save(pln_Node *n, pln_Saved *s, pln_Tensor *t) {
   s->t = t;
   s->version = t->storage->version;
   pln_tensor_retain(t);
-  pln_tape_pin(t->storage);
+  if (!PLN_FAULT(unpin_early)) pln_tape_pin(t->storage);
   n->segment->bytes += t->storage->bytes;
 }
 

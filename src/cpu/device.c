@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../alloc.h"
+#include "../fault.h"
 #include "gemm.h"
 #include "parallel.h"
 
@@ -125,7 +126,7 @@ void pln_cpu_guard(pln_Engine *e, const char *data, size_t bytes, uint16_t word,
 }
 
 static void cpu_fill(pln_Engine *e, char *data, size_t bytes, uint16_t word) {
-  if (e->late)
+  if (e->late && !PLN_FAULT(fill_at_once))
     (void)pln_stream_fill(e, &device_of(e)->stream, data, bytes, word);
   else
     pln_cpu_fill(data, bytes, word);
@@ -145,7 +146,7 @@ static pln_Status cpu_upload(pln_Engine *e, char *data, const void *host, size_t
 }
 
 static pln_Status cpu_download(pln_Engine *e, void *host, const char *data, size_t bytes) {
-  PLN_TRY(cpu_wait(e));
+  if (!PLN_FAULT(no_wait)) PLN_TRY(cpu_wait(e));
   memcpy(host, data, bytes);
   return PLN_OK;
 }

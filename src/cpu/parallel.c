@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 
+#include "../fault.h"
 #include "../interrupt.h"
 #include "threads.h"
 
@@ -29,6 +30,7 @@ static void chunk(void *p, int64_t task) {
 }
 
 pln_Status pln_parallel_for(const pln_Call *c, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *context) {
+  if (PLN_FAULT(tail_unwritten) && n > 1) n--;
   if (n <= 0) return PLN_OK;
   if (n <= grain) {
     fn(context, 0, n);

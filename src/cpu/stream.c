@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../alloc.h"
+#include "../fault.h"
 #include "device.h"
 
 typedef enum { ITEM_CALL, ITEM_FILL, ITEM_GUARD, ITEM_FREE, ITEM_UPLOAD } ItemKind;
@@ -116,6 +117,7 @@ static pln_Status run_item(pln_Engine *e, Item *i) {
   switch (i->kind) {
     case ITEM_CALL: {
       const pln_Call *c = (const pln_Call *)payload(i);
+      if (PLN_FAULT(past_the_end) && c->nout) memset(c->arg[0].data + c->numel * pln_dtype_size((pln_DType)c->arg[0].dtype), 1, 4);
       return c->kernel(c);
     }
     case ITEM_FILL: pln_cpu_fill(i->data, i->bytes, i->word); break;
@@ -142,6 +144,13 @@ pln_Status pln_stream_run(pln_Engine *e, pln_Stream *s) {
     at += i->length;
     /* After an interrupt the remaining kernels are dropped, frees and uploads are not. */
     if (status == PLN_EINTERRUPT && i->kind == ITEM_CALL) continue;
+    if (PLN_FAULT(reordered) && i->kind == ITEM_CALL && at < s->used) {
+      Item *next = (Item *)(s->items + at);
+      if (next->kind == ITEM_CALL) {
+        (void)run_item(e, next);
+        at += next->length;
+      }
+    }
     pln_Status ran = run_item(e, i);
     if (status == PLN_OK) status = ran;
   }

@@ -5,6 +5,7 @@
 */
 #include "../alloc.h"
 #include "../engine.h"
+#include "../fault.h"
 #include "../op.h"
 
 /* More results than Lua's C stack holds are refused before any is made. */
@@ -219,6 +220,7 @@ static pln_Status show_transposed(pln_Prep *p, int dim1, int dim2) {
   const pln_Tensor *x = p->a->in[0];
   pln_Shape shape = {x->ndim, {0}};
   int64_t stride[PLN_MAX_DIMS];
+  if (PLN_FAULT(square_transpose) && x->ndim && x->shape[dim1] == x->shape[dim2]) dim1 = dim2;
   for (int i = 0; i < x->ndim; i++) {
     int from = i == dim1 ? dim2 : i == dim2 ? dim1 : i;
     shape.size[i] = x->shape[from];
