@@ -25,6 +25,7 @@ local cases = {}
 ---@field large? boolean run under few schedules
 ---@field undefined? boolean its right answer holds NaN
 ---@field row? table of the op table
+---@field truth? perilune.Case whose outcome on the reference counts instead of this one's
 ---@field place? string where the function under test is written
 
 --- Samples whose right answer is NaN by definition: means and variances of too few elements.

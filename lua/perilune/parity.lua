@@ -154,7 +154,7 @@ function parity.run(opts)
   return with(opts, name, plan.engine, function(reference, candidate, list, report)
     for _, case in ipairs(list) do
       local skip = layout and case.op == "view" -- which refuses what would need a copy
-      local want = not skip and outcome_of(reference, case)
+      local want = not skip and outcome_of(reference, case.truth or case)
       local ok, outcome = true, nil
       if not skip then ok, outcome = pcall(schedule.run, candidate, case, plan, layout) end
       if skip then
@@ -229,12 +229,12 @@ local function destinations(eng, case, results)
     for k, x in ipairs(inputs_on(eng, case)) do
       if table.concat(x.shape, ",") == shape and x.dtype == results[1].dtype then
         forms[#forms + 1] = { name = ("operand %d itself"):format(k), make = function(tensors) return tensors[k] end }
-        if T.ndim(x) == 1 and T.numel(x) > 1 then
+        if T.numel(x) > 1 then
           forms[#forms + 1] = { name = ("memory that overlaps operand %d"):format(k), make = function(tensors)
             local n = T.numel(x)
             local wide = eng:empty(n + 1, { dtype = x.dtype })
-            tensors[k] = wide:narrow(1, 1, n):copy(tensors[k])
-            return wide:narrow(1, 2, n)
+            tensors[k] = wide:narrow(1, 1, n):view(x.shape):copy(tensors[k])
+            return wide:narrow(1, 2, n):view(x.shape)
           end }
         end
       end

@@ -307,7 +307,7 @@ end
 ---@class perilune.Outcome
 ---@field tensors { name: string, gradient: boolean, copy: perilune.Copy }[]
 ---@field reads { sample: integer, result: integer, copy: perilune.Copy }[]
----@field trouble? string pins, memory or re-homed storage
+---@field trouble? string pins or memory that is left
 ---@field stats table of the engine, differences over the run for counters
 
 --- Runs a case under a schedule. Errors of the engine go through.
@@ -348,6 +348,8 @@ function schedule.run(eng, case, plan, layout)
       error(("schedule %s: sample %d had no %s"):format(plan.name, i, p.results[i] and "backward" or "forward"), 0)
     end
   end
+  local moved = homes_kept(p.inputs)
+  if moved then error(moved, 0) end
   eng:reset()
   local outcome = { tensors = {}, reads = p.reads, freed = p.freed }
   for i = 1, s.n do
@@ -366,7 +368,7 @@ function schedule.run(eng, case, plan, layout)
   eng:sync()
   local stats = eng:stats()
   outcome.stats = { misses = (stats.misses or 0) - (before.misses or 0), stale_frees = (stats.stale_frees or 0) - (before.stale_frees or 0) }
-  outcome.trouble = homes_kept(p.inputs) or leftovers(eng, before)
+  outcome.trouble = leftovers(eng, before)
   return outcome
 end
 

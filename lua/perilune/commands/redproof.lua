@@ -1,0 +1,22 @@
+-- SPDX-License-Identifier: MIT
+-- perilune redproof: switches on one planted fault after the other and prints what caught it, and how it was named. Exit status 0 iff each was.
+
+local options = require "perilune.options"
+local redproof = require "perilune.redproof"
+
+return function(args)
+  local found, words = options.read(args, "perilune redproof [FAULTS...] [--engine KIND]", {
+    engine = "KIND of engine under test (stress)",
+    minimum = "N fail if fewer faults were caught",
+  })
+  if not found then return words end
+  local eng, message = options.engine(found.engine or "stress")
+  if not eng then
+    io.stderr:write("perilune: ", message, "\n")
+    return 2
+  end
+  eng:close()
+  print "     fault                      | caught by | attributed to"
+  local result = redproof.run { engine = found.engine, names = words[1] and words or nil, minimum = tonumber(found.minimum), log = print }
+  return result.pass and 0 or 1
+end
