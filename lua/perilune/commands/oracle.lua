@@ -1,0 +1,35 @@
+-- SPDX-License-Identifier: MIT
+-- perilune oracle: writes bundles for scripts/oracle/check.py, or holds an engine against a record that it made.
+
+local options = require "perilune.options"
+local oracle = require "perilune.oracle"
+
+local usage = "perilune oracle export DIR [OPS...] [--engine KIND]\n       perilune oracle compare [RECORD] [--engine KIND] [--report FILE]"
+
+return function(args)
+  local found, words = options.read(args, usage, {
+    engine = "KIND of engine to compute on (cpu)",
+    report = "FILE for the report as JSON",
+    minimum = "N fail if fewer tensors were compared",
+  })
+  if not found then return words end
+  local what = table.remove(words, 1)
+  if not (what == "export" and words[1] or what == "compare") then
+    io.stderr:write("usage: ", usage, "\n")
+    return 2
+  end
+  local eng, message = options.engine(found.engine or "cpu")
+  if not eng then
+    io.stderr:write("perilune: ", message, "\n")
+    return 2
+  end
+  if what == "export" then
+    local dir = table.remove(words, 1)
+    local bundles, count = oracle.export(dir, { engine = eng, ops = words[1] and words or nil })
+    print(("%d bundles with %d cases in %s"):format(bundles, count, dir))
+    return bundles > 0 and 0 or 1
+  end
+  local report = oracle.compare { record = words[1], engine = eng, minimum = tonumber(found.minimum), log = print }
+  if found.report then report:write(found.report) end
+  return report.pass and 0 or 1
+end
