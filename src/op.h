@@ -123,8 +123,8 @@ typedef struct pln_Prep {
 ** destination. On error nothing has changed and nothing is owned. Operands must be alive (the binding checks that). */
 pln_Status pln_op_run(struct pln_Engine *e, const pln_OpDef *op, pln_Args *a);
 
-/* Fails with "op: text". */
-#define pln_prep_fail(p, status, ...) (pln_fail(status, __VA_ARGS__), pln_fail_prefix(status, "%s: ", (p)->op->name))
+/* Fails with "op: text". Its value is `status` itself, so that a compiler sees that it isn't PLN_OK. */
+#define pln_prep_fail(p, status, ...) (pln_fail(status, __VA_ARGS__), pln_fail_prefix(status, "%s: ", (p)->op->name), status)
 
 /* The result i: makes it, or checks the destination (C1) and arranges a copy back where it overlaps an operand. Sets call.arg[i]
 ** (data, dtype, ndim, shape, stride). Call it after all checks, once per result, and before pln_prep_in. */

@@ -442,7 +442,7 @@ static void failing(Model *m) { case_failing(m, false); }
 static void failing_keeping(Model *m) { case_failing(m, true); }
 
 int main(int argc, char **argv) {
-  long steps = argc > 1 ? atol(argv[1]) : 1000000;
+  long steps = argc > 1 ? atol(argv[1]) : 1000000, all = steps;
   uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
   model.storage_slabs = pln_slabs_new(sizeof(pln_Storage));
   model.tensor_slabs = pln_slabs_new(sizeof(pln_Tensor));
@@ -465,6 +465,6 @@ int main(int argc, char **argv) {
     printf("FAILED: %lld blocks of the heap are left\n", (long long)pln_alloc_live());
     cases_failed++;
   }
-  printf("%d passed, %d failed\n", passed, cases_failed);
+  printf("%ld random steps\n%d passed, %d failed\n", all, passed, cases_failed);
   return cases_failed != 0;
 }
