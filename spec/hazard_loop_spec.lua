@@ -3,6 +3,7 @@
 
 local perilune = require "perilune"
 local engines = require "spec.support.engines"
+local hooks = require "perilune.hooks"
 local loop = dofile "examples/hazard_loop.lua"
 
 local function config(changes) return setmetatable(changes or {}, { __index = loop.defaults }) end
@@ -83,6 +84,20 @@ describe("hazard loop", function()
   end)
 
   engines.each_arena(function(name, open)
+    it("gives the same bits and peaks whatever the collector does on " .. name, function()
+      local usual = loop.train(open(), config())
+      collectgarbage "stop"
+      local stopped = loop.train(open(), config())
+      collectgarbage "restart"
+      local full = hooks.watch(function() collectgarbage() end, loop.train, open(), config())
+      for _, run in ipairs { stopped, full } do
+        for _, what in ipairs { "W1", "W2", "losses" } do assert.same(usual[what], run[what]) end
+        for _, what in ipairs { "high_water", "offset", "overflow_bytes", "pins" } do
+          assert.equal(usual.stats[what], run.stats[what], what)
+        end
+      end
+    end)
+
     for twin, op in pairs { accumulators = "add: argument 'a'", activation = "matmul: argument 'a'" } do
       it(("with the fault %q raises on %s and names both places"):format(twin, name), function()
         local ok, message = pcall(loop.train, open { places = true }, config { twin = twin })

@@ -256,7 +256,7 @@ static void index_range(lua_State *L, int i, const pln_Tensor *t, int dim, Index
     lua_pop(L, 1);
   }
   if (given == 1) last = first;
-  if (first == 0 || last == 0) pll_argument(L, "index", "index 0 in dimension %d: indices start at 1", dim + 1);
+  if (given && (first == 0 || (last == 0 && first != 1))) pll_argument(L, "index", "index 0 in dimension %d: indices start at 1", dim + 1);
   if (first < 0) first += n + 1;
   if (last < 0) last += n + 1;
   if (step < 1) pll_argument(L, "index", "the step of a range is at least 1, got %lld", (long long)step);

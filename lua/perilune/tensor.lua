@@ -33,7 +33,11 @@ function methods.to(t, target)
     return ops.cast(t, target)
   end
   if not engine.is_engine(target) then error("to: a dtype or an engine was expected, got " .. type(target), 2) end
-  if T.engine(t) == target then return t end
+  local here = T.engine(t)
+  if here == target then return t end
+  if methods.requires_grad(t) and here:recording() then
+    error("to: gradients stay on one engine; t:detach():to(other) copies a tensor that requires grad", 2)
+  end
   local there = target:empty(T.shape(t), { dtype = T.dtype(t) })
   return T.set_bytes(there, T.bytes(t))
 end
