@@ -32,9 +32,9 @@ static int grow(void) {
   Entry *e = pln_realloc(entries, cap * sizeof *e);
   if (!e) return 0;
   entries = e;
-  capacity = cap;
   uint32_t *t = pln_calloc(2 * cap, sizeof *t);
   if (!t) return 0;
+  capacity = cap;
   for (uint32_t i = 1; i < count; i++) {
     uint32_t at = hash(entries[i].source, entries[i].line) & (2 * cap - 1);
     while (t[at]) at = (at + 1) & (2 * cap - 1);
@@ -44,6 +44,12 @@ static int grow(void) {
   table = t;
   table_size = 2 * cap;
   return 1;
+}
+
+/* When the module is unloaded, which LuaJIT does with the last state that loaded it. */
+__attribute__((destructor)) static void forget(void) {
+  pln_mfree(entries);
+  pln_mfree(table);
 }
 
 uint32_t pln_place_intern(const char *source, int line) {

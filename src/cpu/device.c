@@ -78,7 +78,7 @@ static pln_Status cpu_alloc(pln_Engine *e, size_t bytes, char **data_p) {
   int class = cache_class(bytes);
   if (class >= 0 && d->cache[class]) {
     char *data = d->cache[class];
-    memcpy(&d->cache[class], data, sizeof data);
+    memcpy(&d->cache[class], data, sizeof d->cache[class]);
     d->cached[class]--;
     *data_p = data;
     return PLN_OK;
@@ -90,7 +90,7 @@ static pln_Status cpu_alloc(pln_Engine *e, size_t bytes, char **data_p) {
 void pln_cpu_release(pln_CpuDevice *d, char *data, size_t bytes) {
   int class = cache_class(bytes);
   if (class >= 0 && d->cached[class] < PLN_CACHE_BLOCKS) {
-    memcpy(data, &d->cache[class], sizeof data);
+    memcpy(data, &d->cache[class], sizeof d->cache[class]);
     d->cache[class] = data;
     d->cached[class]++;
   } else {
