@@ -9,6 +9,7 @@
 #include "alloc.h"
 #include "autograd/tape.h"
 #include "place.h"
+#include "plan.h"
 
 /* --- runtime ------------------------------------------------------------------------------------ */
 
@@ -169,6 +170,7 @@ pln_Status pln_engine_close(pln_Engine *e, uint32_t place) {
     pln_arena_close(&e->arena);
     e->backend->free(e, e->arena_base, capacity);
   }
+  pln_plans_free(e);
   e->backend->close(e);
   pln_pool_close(&e->tensors);
   pln_pool_close(&e->storages);

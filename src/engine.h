@@ -116,6 +116,7 @@ typedef struct pln_Engine {
   uint64_t owned_bytes;        /* alive */
   uint64_t owned_since;        /* made since the collector was last told */
   uint64_t count_resets, count_pins; /* on an engine without arena resets and pins only count */
+  struct pln_Plans *plans;     /* plan.h; NULL before the first op */
   struct pln_Tape *tape;
   bool no_record;              /* gradients are not to be recorded at present */
   struct pln_Capture *capture;

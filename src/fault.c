@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-bool pln_faults[PLN_NFAULTS];
+bool pln_faults[PLN_NFAULTS], pln_fault_any;
 
 const char *const pln_fault_names[PLN_NFAULTS] = {
 #define FAULT(name, doc) #name,
@@ -21,6 +21,8 @@ bool pln_fault_set(const char *name, bool on) {
   for (int i = 0; i < PLN_NFAULTS; i++)
     if (strcmp(pln_fault_names[i], name) == 0) {
       pln_faults[i] = on;
+      pln_fault_any = false;
+      for (int k = 0; k < PLN_NFAULTS; k++) pln_fault_any |= pln_faults[k];
       return true;
     }
   return false;

@@ -16,6 +16,7 @@ typedef enum pln_FaultId {
 } pln_FaultId;
 
 extern bool pln_faults[PLN_NFAULTS];
+extern bool pln_fault_any; /* one is on: what was prepared before may not be used */
 extern const char *const pln_fault_names[PLN_NFAULTS], *const pln_fault_docs[PLN_NFAULTS];
 
 #define PLN_FAULT(name) PLN_UNLIKELY(pln_faults[PLN_FAULT_##name])

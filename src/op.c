@@ -10,6 +10,7 @@
 #include "autograd/tape.h"
 #include "engine.h"
 #include "fault.h"
+#include "plan.h"
 
 /* --- the table ---------------------------------------------------------------------------------- */
 
@@ -23,7 +24,7 @@
 pln_OpDef pln_ops[PLN_NOPS] = {
 #define OP(name, signature, nout, flags, dtypes, prepare, kernel, backward, samples, domain, rtol, doc) \
   [PLN_OP_##name] = {#name, signature, flags, dtypes, pln_prepare_##prepare, plg_##backward, samples, domain, rtol, doc, nout, \
-                     0, 0, 0, {{{0}, 0, 0, 0, 0, 0, {0}}}},
+                     0, 0, 0, 0, 0, {{{0}, 0, 0, 0, 0, 0, {0}}}},
 #include "ops.def"
 };
 
@@ -114,6 +115,9 @@ static pln_Status parse_signature(pln_OpDef *op) {
   op->nslots = (uint8_t)slots;
   op->nin = (uint8_t)nin;
   op->nopt = (uint8_t)nopt;
+  op->lead = 0;
+  while (op->lead < slots && op->slot[op->lead].kind < PLN_SLOT_TENSORS) op->lead++;
+  op->plain = nin >= 1 && nin <= 2 && op->nout == 1 && !nopt && slots == nin && !(op->flags & PLN_OP_INPLACE);
   return PLN_OK;
 }
 
@@ -441,16 +445,16 @@ static pln_Status copy_back(pln_Prep *p) {
   return PLN_OK;
 }
 
-static PLN_COLD void undo(pln_Prep *p) {
-  for (int i = 0; i < p->op->nout; i++)
-    if (p->made[i]) {
-      pln_tensor_release(p->a->out[i]);
-      p->a->out[i] = NULL;
+static PLN_COLD void undo(const pln_OpDef *op, pln_Args *a, const uint8_t *made) {
+  for (int i = 0; i < op->nout; i++)
+    if (made[i]) {
+      pln_tensor_release(a->out[i]);
+      a->out[i] = NULL;
     }
-  for (int i = 0; i < p->a->nresults; i++) pln_tensor_release(p->a->results[i]);
-  pln_mfree(p->a->results);
-  p->a->results = NULL;
-  p->a->nresults = 0;
+  for (int i = 0; i < a->nresults; i++) pln_tensor_release(a->results[i]);
+  pln_mfree(a->results);
+  a->results = NULL;
+  a->nresults = 0;
 }
 
 /* The op that leaves what the gradient reads besides; the tape holds it from then on. */
@@ -462,7 +466,8 @@ static PLN_COLD pln_Status run_recorded(pln_Engine *e, const pln_OpDef *op, pln_
   return PLN_OK;
 }
 
-pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
+/* The call as prepare makes it. */
+static pln_Status run_prepared(pln_Engine *e, const pln_OpDef *op, pln_Args *a, pln_PlanKey *key, uint8_t *made) {
   pln_Prep p;
   p.e = e;
   p.op = op;
@@ -479,16 +484,11 @@ pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
   c->scratch = NULL;
   c->scratch_bytes = 0;
   c->kernel = e->kernels[c->op];
-  pln_TapePlan plan = PLN_TAPE_PLAIN;
-  bool quiet = false;
-  if (PLN_UNLIKELY(e->hooks & PLN_HOOK_TAPE)) {
-    PLN_TRY(pln_tape_plan(e, op, a, &plan, &quiet));
-    if (plan == PLN_TAPE_RECORD && pln_recorded_as((pln_OpId)c->op) != c->op) return run_recorded(e, op, a);
-    if (quiet) pln_tape_record_on(e, false);
-  }
+  uint64_t calls = e->calls;
   pln_Status status = op->prepare(&p);
   if (PLN_LIKELY(status == PLN_OK)) {
-    if (!p.done) {
+    if (calls == e->calls) status = pln_plan_keep(&p, key); /* else prepare did work of its own */
+    if (!p.done && PLN_LIKELY(status == PLN_OK)) {
       c->number = ++e->calls;
       if (PLN_UNLIKELY(p.ntemps) && PLN_FAULT(scratch_early))
         while (p.ntemps) pln_tensor_release(p.temp[--p.ntemps]);
@@ -496,15 +496,60 @@ pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
     }
     if (PLN_UNLIKELY(p.nback) && status == PLN_OK) status = copy_back(&p);
   }
+  for (int i = 0; i < p.ntemps; i++) pln_tensor_release(p.temp[i]);
+  for (int i = 0; i < PLN_MAX_OUT; i++) made[i] = p.made[i];
+  return status;
+}
+
+/* The call as its plan has it. */
+static inline pln_Status run_planned(pln_Engine *e, const pln_OpDef *op, pln_Args *a, const pln_Plan *plan, uint8_t *made) {
+  if (plan->view) {
+    PLN_TRY(pln_tensor_view_planned(a->in[0], &plan->out[0], plan->offset, &a->out[0]));
+    a->out[0]->place = a->place;
+    made[0] = 1;
+    return PLN_OK;
+  }
+  pln_Call *c = plan->call;
+  for (int k = 0; k < op->nout; k++) {
+    if (a->out[k]) continue;
+    if (plan->inplace[k] != PLN_PLAN_NONE) {
+      a->out[k] = a->in[plan->inplace[k]];
+      continue;
+    }
+    pln_Tensor *t;
+    PLN_TRY(pln_tensor_planned(e, &plan->out[k], &t));
+    t->place = t->storage->place = a->place;
+    a->out[k] = t;
+    made[k] = 1;
+  }
+  for (int k = 0; k < plan->nargs; k++)
+    if (PLN_LIKELY(plan->source[k])) c->arg[k].data = (*(pln_Tensor **)((char *)a + plan->source[k]))->data;
+  c->place = a->place;
+  c->number = ++e->calls;
+  return e->backend->launch(e, c);
+}
+
+pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
+  pln_OpId id = (pln_OpId)(op - pln_ops);
+  pln_TapePlan recording = PLN_TAPE_PLAIN;
+  bool quiet = false;
+  uint8_t made[PLN_MAX_OUT] = {0};
+  if (PLN_UNLIKELY(e->hooks & PLN_HOOK_TAPE)) {
+    PLN_TRY(pln_tape_plan(e, op, a, &recording, &quiet));
+    if (recording == PLN_TAPE_RECORD && pln_recorded_as(id) != id) return run_recorded(e, op, a);
+    if (quiet) pln_tape_record_on(e, false);
+  }
+  pln_PlanKey key;
+  const pln_Plan *plan = pln_plan_find(e, op, a, &key);
+  pln_Status status = plan ? run_planned(e, op, a, plan, made) : run_prepared(e, op, a, &key, made);
   if (PLN_UNLIKELY(quiet)) pln_tape_record_on(e, true);
   if (PLN_LIKELY(status == PLN_OK)) {
     if (!(op->flags & (PLN_OP_VIEW | PLN_OP_COMPOSITE))) /* those wrote through the ops that they ran */
       for (int i = 0; i < op->nout; i++)
-        if (a->out[i]) pln_tensor_written(a->out[i], (pln_OpId)c->op, a->place);
-    if (PLN_UNLIKELY(plan == PLN_TAPE_RECORD)) status = pln_tape_record(e, op, a);
+        if (a->out[i]) pln_tensor_written(a->out[i], id, a->place);
+    if (PLN_UNLIKELY(recording == PLN_TAPE_RECORD)) status = pln_tape_record(e, op, a);
   }
-  if (PLN_UNLIKELY(status != PLN_OK)) undo(&p);
-  for (int i = 0; i < p.ntemps; i++) pln_tensor_release(p.temp[i]);
+  if (PLN_UNLIKELY(status != PLN_OK)) undo(op, a, made);
   return status;
 }
 

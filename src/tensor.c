@@ -4,8 +4,11 @@
 */
 #include "tensor.h"
 
+#include <string.h>
+
 #include "autograd/tape.h"
 #include "engine.h"
+#include "plan.h"
 
 static void link_header(pln_Tensor *t, pln_Storage *s) {
   t->storage = s;
@@ -25,7 +28,7 @@ static void header_init(pln_Tensor *t, pln_Engine *e) {
   t->requires_grad = 0;
   t->place = 0;
   t->refs = 1;
-  t->output = 0;
+  t->output = t->layout = 0;
   t->node = NULL;
 }
 
@@ -115,11 +118,8 @@ static void header_place(pln_Tensor *t, pln_Storage *s) {
   }
 }
 
-pln_Status pln_tensor_new(pln_Engine *e, pln_Home home, pln_DType dtype, const pln_Shape *shape, pln_Tensor **t_p) {
-  if (home == PLN_HOME_ARENA && !e->has_arena) home = PLN_HOME_OWNED;
-  int64_t numel;
-  PLN_TRY(pln_shape_numel(shape, pln_dtype_size(dtype), &numel));
-  size_t bytes = (size_t)numel * (size_t)pln_dtype_size(dtype);
+/* A header on memory of its own, without dtype and shape. */
+static inline pln_Status new_header(pln_Engine *e, pln_Home home, size_t bytes, pln_Tensor **t_p) {
   bool arena = home == PLN_HOME_ARENA;
   pln_Pool *pool = arena ? &e->tensors : &e->own_tensors;
   pln_Tensor *t = pln_pool_new(pool);
@@ -137,6 +137,17 @@ pln_Status pln_tensor_new(pln_Engine *e, pln_Home home, pln_DType dtype, const p
   }
   header_init(t, e);
   t->data = s->data;
+  header_place(t, s);
+  *t_p = t;
+  return PLN_OK;
+}
+
+pln_Status pln_tensor_new(pln_Engine *e, pln_Home home, pln_DType dtype, const pln_Shape *shape, pln_Tensor **t_p) {
+  if (home == PLN_HOME_ARENA && !e->has_arena) home = PLN_HOME_OWNED;
+  int64_t numel;
+  pln_Tensor *t = NULL;
+  PLN_TRY(pln_shape_numel(shape, pln_dtype_size(dtype), &numel));
+  PLN_TRY(new_header(e, home, (size_t)numel * (size_t)pln_dtype_size(dtype), &t));
   t->numel = numel;
   t->dtype = (uint8_t)dtype;
   t->ndim = (uint8_t)shape->ndim;
@@ -147,8 +158,23 @@ pln_Status pln_tensor_new(pln_Engine *e, pln_Home home, pln_DType dtype, const p
     t->stride[i] = step;
     step *= shape->size[i] ? shape->size[i] : 1;
   }
-  header_place(t, s);
   *t_p = t;
+  return PLN_OK;
+}
+
+static inline void set_layout(pln_Tensor *t, const pln_Layout *l) {
+  t->layout = l->number;
+  t->dtype = l->dtype;
+  t->ndim = l->ndim;
+  t->contiguous = l->contiguous;
+  t->numel = l->numel;
+  memcpy(t->shape, l->shape, sizeof t->shape); /* whole: a loop costs more */
+  memcpy(t->stride, l->stride, sizeof t->stride);
+}
+
+pln_Status pln_tensor_planned(pln_Engine *e, const pln_Layout *layout, pln_Tensor **t_p) {
+  PLN_TRY(new_header(e, e->has_arena ? PLN_HOME_ARENA : PLN_HOME_OWNED, layout->bytes, t_p));
+  set_layout(*t_p, layout);
   return PLN_OK;
 }
 
@@ -156,12 +182,36 @@ pln_Status pln_tensor_result(pln_Engine *e, pln_DType dtype, const pln_Shape *sh
   return pln_tensor_new(e, PLN_HOME_ARENA, dtype, shape, t_p);
 }
 
-pln_Status pln_tensor_view(pln_Tensor *base, const pln_Shape *shape, const int64_t *stride, int64_t offset, pln_Tensor **t_p) {
+/* A header on base's memory, without dtype, shape and address. */
+static inline pln_Status view_header(pln_Tensor *base, pln_Tensor **t_p) {
   pln_Storage *s = base->storage;
   pln_Engine *e = base->engine;
   pln_Tensor *t = pln_pool_new(s->home == PLN_HOME_ARENA ? &e->tensors : &e->own_tensors);
   if (PLN_UNLIKELY(!t)) return pln_fail(PLN_ENOMEM, "out of memory for a tensor's header");
   header_init(t, e);
+  s->refs++;
+  link_header(t, s);
+  t->live = base->live; /* shares the base's epoch, a dead one too (stale = "allow") */
+  t->epoch = base->epoch;
+  /* the header lies beyond the mark of its storage's level: keep it when the inner scope's end rewinds the pool */
+  if (s->home == PLN_HOME_ARENA && s->depth < e->arena.depth) {
+    t->object.kept = 1;
+    pln_arena_note(&e->arena, s);
+  }
+  *t_p = t;
+  return PLN_OK;
+}
+
+pln_Status pln_tensor_view_planned(pln_Tensor *base, const pln_Layout *layout, ptrdiff_t offset, pln_Tensor **t_p) {
+  PLN_TRY(view_header(base, t_p));
+  set_layout(*t_p, layout);
+  (*t_p)->data = base->data + offset;
+  return PLN_OK;
+}
+
+pln_Status pln_tensor_view(pln_Tensor *base, const pln_Shape *shape, const int64_t *stride, int64_t offset, pln_Tensor **t_p) {
+  pln_Tensor *t = NULL;
+  PLN_TRY(view_header(base, &t));
   t->dtype = base->dtype;
   t->ndim = (uint8_t)shape->ndim;
   int64_t numel = 1;
@@ -173,15 +223,6 @@ pln_Status pln_tensor_view(pln_Tensor *base, const pln_Shape *shape, const int64
   t->numel = numel;
   t->data = base->data ? base->data + offset * pln_dtype_size(base->dtype) : NULL;
   t->contiguous = pln_shape_is_contiguous(shape->ndim, t->shape, t->stride);
-  s->refs++;
-  link_header(t, s);
-  t->live = base->live; /* shares the base's epoch, a dead one too (stale = "allow") */
-  t->epoch = base->epoch;
-  /* the header lies beyond the mark of its storage's level: keep it when the inner scope's end rewinds the pool */
-  if (s->home == PLN_HOME_ARENA && s->depth < e->arena.depth) {
-    t->object.kept = 1;
-    pln_arena_note(&e->arena, s);
-  }
   *t_p = t;
   return PLN_OK;
 }

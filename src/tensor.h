@@ -29,6 +29,7 @@ typedef struct pln_Tensor {
   uint32_t place;              /* Lua line that made it, 0 unknown; of the free once freed */
   uint32_t refs;               /* Lua handles with a finalizer, the tape, C code; arena handles without one hold theirs to the end */
   uint32_t output;             /* which result of `node` */
+  uint32_t layout;             /* number of dtype, shape and strides (plan.h); 0: not asked for yet */
   struct pln_Node *node;       /* the recorded op that made it or its leaf, or NULL; there iff serials agree */
   uint64_t node_serial;
   struct pln_Tensor *sibling;  /* next header on the same storage */
@@ -51,6 +52,10 @@ pln_Status pln_tensor_new(struct pln_Engine *e, pln_Home home, pln_DType dtype, 
 pln_Status pln_tensor_result(struct pln_Engine *e, pln_DType dtype, const pln_Shape *shape, pln_Tensor **t_p);
 /* A view of `base`'s storage: element 0 at `offset` elements from base's element 0. refs = 1. */
 pln_Status pln_tensor_view(pln_Tensor *base, const pln_Shape *shape, const int64_t *stride, int64_t offset, pln_Tensor **t_p);
+/* The same two for a known layout: pln_tensor_result, and a view `offset` bytes from base's element 0. */
+struct pln_Layout;
+pln_Status pln_tensor_planned(struct pln_Engine *e, const struct pln_Layout *layout, pln_Tensor **t_p);
+pln_Status pln_tensor_view_planned(pln_Tensor *base, const struct pln_Layout *layout, ptrdiff_t offset, pln_Tensor **t_p);
 void pln_tensor_retain(pln_Tensor *t);
 /* Drops a reference to a live header; the last one frees it, and the last header its storage (not a held one). */
 void pln_tensor_release(pln_Tensor *t);

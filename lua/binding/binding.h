@@ -31,7 +31,8 @@ typedef struct pll_EngineBox {
   uintptr_t magic;
   pln_Engine *e;     /* NULL once closed */
   pln_Runtime *runtime;
-  uint16_t id;
+  uint64_t id;
+  uint64_t unused;   /* for a size that is no handle's */
 } pll_EngineBox;
 
 /* One per Lua state, a userdata in the registry; every C function of the module has it as upvalue 1. */
@@ -55,6 +56,22 @@ static inline pll_Handle *pll_handle(lua_State *L, int i) {
       PLN_UNLIKELY(h->magic != (PLL_KEY ^ (uintptr_t)h)))
     return NULL;
   return h;
+}
+
+/* The same, and an engine value in *box_p if it is one: two API calls for both. */
+static inline pll_Handle *pll_handle_or_engine(lua_State *L, int i, pll_EngineBox **box_p) {
+  *box_p = NULL;
+  void *p = lua_touserdata(L, i);
+  if (!p) return NULL;
+  size_t bytes = lua_objlen(L, i);
+  if (bytes == sizeof(pll_Handle)) {
+    pll_Handle *h = p;
+    return PLN_LIKELY(h->magic == (PLL_KEY ^ (uintptr_t)h)) ? h : NULL;
+  }
+  _Static_assert(sizeof(pll_EngineBox) != sizeof(pll_Handle), "told apart by size");
+  pll_EngineBox *b = p;
+  if (bytes == sizeof *b && b->magic == (PLL_ENGINE_KEY ^ (uintptr_t)b)) *box_p = b;
+  return NULL;
 }
 
 static inline bool pll_alive(const pll_Handle *h) {

@@ -27,21 +27,24 @@ static PLN_COLD int expected(Reader *r, int i, const pln_Slot *slot, const char 
   return pll_argument(r->L, r->op->name, "argument '%s': %s was expected, got %s", slot->name, what, pll_describe(r->L, i, text));
 }
 
-static pln_Tensor *take_tensor(Reader *r, int i, const pll_Handle *h, const char *name) {
+static PLN_COLD pln_Tensor *stale_tensor(const Reader *r, pll_Handle *h, const char *name) {
+  char what[64];
+  snprintf(what, sizeof what, "argument '%s'", name);
+  return pll_stale(r->L, h, r->op->name, what);
+}
+
+static PLN_COLD void other_engine(const Reader *r, const pln_Tensor *t, const char *name) {
+  pll_raise(r->L, pln_fail(PLN_EENGINE, "%s: argument '%s' belongs to the engine \"%s\", the others to \"%s\" (t:to(engine) copies)",
+                           r->op->name, name, t->engine->options.kind, r->e->options.kind));
+}
+
+static inline pln_Tensor *take_tensor(Reader *r, pll_Handle *h, const char *name) {
   pln_Tensor *t = h->t;
-  if (PLN_UNLIKELY(!pll_alive(h))) {
-    char what[64];
-    snprintf(what, sizeof what, "argument '%s'", name);
-    t = pll_stale(r->L, (pll_Handle *)h, r->op->name, what);
-  }
+  if (PLN_UNLIKELY(!pll_alive(h))) t = stale_tensor(r, h, name);
   if (PLN_UNLIKELY(t->engine != r->e)) {
-    if (!r->e)
-      r->e = t->engine;
-    else
-      pll_raise(r->L, pln_fail(PLN_EENGINE, "%s: argument '%s' belongs to the engine \"%s\", the others to \"%s\" (t:to(engine) copies)",
-                               r->op->name, name, t->engine->options.kind, r->e->options.kind));
+    if (r->e) other_engine(r, t, name);
+    r->e = t->engine;
   }
-  (void)i;
   return t;
 }
 
@@ -49,7 +52,7 @@ static void read_operand(Reader *r, int i, const pln_Slot *slot) {
   lua_State *L = r->L;
   pll_Handle *h = pll_handle(L, i);
   if (PLN_LIKELY(h != NULL)) {
-    r->a->in[slot->index] = take_tensor(r, i, h, slot->name);
+    r->a->in[slot->index] = take_tensor(r, h, slot->name);
     if (r->op->flags & PLN_OP_INPLACE && !r->inplace) r->inplace = i;
     return;
   }
@@ -79,7 +82,7 @@ static void read_tensors(Reader *r, int i, const pln_Slot *slot) {
       char text[PLN_SHAPE_TEXT + 16];
       pll_argument(L, r->op->name, "argument '%s': a tensor was expected, got %s", name, pll_describe(L, -1, text));
     }
-    r->a->list[k] = take_tensor(r, -1, h, name);
+    r->a->list[k] = take_tensor(r, h, name);
     lua_pop(L, 1);
   }
 }
@@ -169,7 +172,7 @@ static void read_destination(Reader *r, int k, int i) {
   char text[PLN_SHAPE_TEXT + 16];
   if (!h) pll_argument(r->L, r->op->name, "argument 'out': a tensor was expected, got %s", pll_describe(r->L, i, text));
   if (k >= r->op->nout) pll_argument(r->L, r->op->name, "too many arguments: %d result%s", r->op->nout, r->op->nout == 1 ? "" : "s");
-  r->a->out[k] = take_tensor(r, i, h, "out");
+  r->a->out[k] = take_tensor(r, h, "out");
   r->out[k] = i;
 }
 
@@ -221,12 +224,13 @@ static PLN_COLD void read_named(Reader *r, int table) {
     read_out(r);
 }
 
-static void read_arguments(Reader *r) {
+/* The slots from k on, destinations and named options: whatever is not a tensor after tensors. */
+__attribute__((noinline)) static void read_rest(Reader *r, int k) {
   lua_State *L = r->L;
   const pln_OpDef *op = r->op;
   int named = 0;
   if (r->top >= r->at && lua_istable(L, r->top) && has_string_keys(L, r->top)) named = r->top--;
-  for (int k = 0; k < op->nslots; k++) {
+  for (; k < op->nslots; k++) {
     if (r->at > r->top) {
       const pln_Slot *slot = &op->slot[k];
       if (named || slot->optional) {
@@ -247,6 +251,27 @@ static void read_arguments(Reader *r) {
                        ? !r->a->in[slot->index] && !(r->a->numbers >> slot->index & 1)
                        : slot->kind == PLN_SLOT_TENSORS ? !r->a->list : !r->a->opt[slot->index].given);
     if (missing) pll_argument(L, op->name, "argument '%s' is missing", slot->name);
+  }
+}
+
+/* Tensors in the first slots and a destination right behind them are read here and fast; `h` is the first argument's handle or NULL. */
+static inline void read_arguments(Reader *r, pll_Handle *h) {
+  lua_State *L = r->L;
+  const pln_OpDef *op = r->op;
+  int k = 0;
+  for (; k < op->lead && h; k++) {
+    r->a->in[k] = take_tensor(r, h, op->slot[k].name);
+    r->at++;
+    h = r->at <= r->top ? pll_handle(L, r->at) : NULL;
+  }
+  if (k && op->flags & PLN_OP_INPLACE) r->inplace = r->at - k;
+  if (h && k == op->nslots && r->at == r->top) {
+    r->a->out[0] = take_tensor(r, h, "out");
+    r->out[0] = r->at++;
+  }
+  if (r->at <= r->top || k < op->nslots) {
+    read_rest(r, k);
+    r->top = lua_gettop(L);
   }
 }
 
@@ -274,15 +299,26 @@ int pll_op(lua_State *L) {
   pln_Args a;
   Reader r = {L, op, &a, NULL, 1, lua_gettop(L), {0}, 0};
   pln_args_init(op, &a);
-  if (!pll_handle(L, 1) && pll_engine_box(L, 1)) {
-    r.e = pll_engine(L, 1, op->name);
+  pll_EngineBox *on = NULL;
+  pll_Handle *h = r.top ? pll_handle_or_engine(L, 1, &on) : NULL;
+  if (on) {
+    r.e = PLN_LIKELY(on->e != NULL) ? on->e : pll_engine(L, 1, op->name);
     r.at = 2;
+    h = r.top > 1 ? pll_handle(L, 2) : NULL;
   }
-  read_arguments(&r);
+  read_arguments(&r, h);
   if (PLN_UNLIKELY(!r.e)) return pll_argument(L, op->name, "a tensor is needed to know the engine (or call it as eng:%s(...))", op->name);
   a.place = pll_place_if(L, r.e);
-  if (PLN_UNLIKELY(r.e->hooks & PLN_HOOK_TAPE) && pln_tape_wants(r.e, op, &a)) pll_anchor_operands(L, r.e, &a);
-  int first = lua_gettop(L) + 1;
+  if (PLN_UNLIKELY(r.e->hooks & PLN_HOOK_TAPE) && pln_tape_wants(r.e, op, &a)) {
+    pll_anchor_operands(L, r.e, &a);
+    r.top = lua_gettop(L);
+  }
+  if (r.out[0] && r.out[0] == r.top && op->nout == 1) { /* stands where the result has to */
+    pll_check(L, pln_op_run(r.e, op, &a));
+    pll_settle_if(L, r.e);
+    return 1;
+  }
+  int first = r.top + 1;
   pll_Handle *box[PLN_MAX_OUT];
   for (int k = 0; k < op->nout; k++) {
     box[k] = NULL;
@@ -304,7 +340,7 @@ int pll_op(lua_State *L) {
       pll_fill(L, first + k, box[k], a.out[k]);
     }
   }
-  lua_settop(L, first + n - 1);
+  if (PLN_UNLIKELY(n < op->nout)) lua_settop(L, first + n - 1);
   pll_settle_if(L, r.e);
   return n;
 }

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT
+** plan.c -- see plan.h. Per engine: a small table of layouts and one of plans, both replaced on collision.
+*/
+#include "plan.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "alloc.h"
+#include "engine.h"
+#include "fault.h"
+
+#define LAYOUTS 1024 /* powers of two */
+#define WAYS 4
+#define PLANS 1024
+
+typedef struct Slot {
+  uint64_t missed; /* hash of the last call that was not found here */
+  pln_Plan *plan;
+} Slot;
+
+typedef struct pln_Plans {
+  uint32_t number; /* of the last new layout */
+  pln_Layout layout[LAYOUTS];
+  Slot slot[PLANS];
+} pln_Plans;
+
+static inline uint64_t mix(uint64_t h, uint64_t word) { return (h ^ word ^ h >> 29) * UINT64_C(0x9e3779b97f4a7c15); }
+
+static bool shows(const pln_Layout *l, const pln_Tensor *t) {
+  if (l->dtype != t->dtype || l->ndim != t->ndim) return false;
+  for (int d = 0; d < t->ndim; d++)
+    if (l->shape[d] != t->shape[d] || l->stride[d] != t->stride[d]) return false;
+  return true;
+}
+
+static void describe(pln_Layout *l, const pln_Tensor *t, uint32_t number) {
+  l->number = number;
+  l->dtype = t->dtype;
+  l->ndim = t->ndim;
+  l->contiguous = t->contiguous;
+  l->numel = t->numel;
+  l->bytes = (size_t)t->numel * (size_t)pln_dtype_size(t->dtype);
+  for (int d = 0; d < t->ndim; d++) {
+    l->shape[d] = t->shape[d];
+    l->stride[d] = t->stride[d];
+  }
+}
+
+/* Finds or issues the number of a tensor's layout; 0 once all are used up. */
+__attribute__((noinline)) static uint32_t find_layout(pln_Plans *all, pln_Tensor *t) {
+  uint64_t h = mix(t->dtype, t->ndim);
+  for (int d = 0; d < t->ndim; d++) h = mix(mix(h, (uint64_t)t->shape[d]), (uint64_t)t->stride[d]);
+  pln_Layout *set = &all->layout[(h >> 40) % (LAYOUTS / WAYS) * WAYS];
+  for (int i = 0; i < WAYS; i++)
+    if (set[i].number && shows(&set[i], t)) return t->layout = set[i].number;
+  if (all->number == UINT32_MAX) return 0;
+  all->number++;
+  int at = 0;
+  while (at < WAYS - 1 && set[at].number) at++;
+  if (set[at].number) at = (int)(all->number % WAYS);
+  describe(&set[at], t, all->number);
+  return t->layout = all->number;
+}
+
+static inline uint64_t bits_of(double number) {
+  uint64_t bits;
+  memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+
+/* Whether two tensors of one storage are the same view; layouts are known. */
+static inline bool same(const pln_Tensor *a, const pln_Tensor *b) { return a->data == b->data && a->layout == b->layout; }
+
+/* Bits of which operands are the same view; false if some share memory otherwise and one of them is written. */
+static bool sharing(const pln_OpDef *op, const pln_Args *a, uint64_t *bits_p) {
+  uint64_t bits = 0;
+  int shift = 0;
+  bool inplace = op->flags & PLN_OP_INPLACE;
+  for (int i = 1; i < op->nin; i++) {
+    const pln_Tensor *t = a->in[i];
+    for (int j = 0; j < i; j++, shift++) {
+      const pln_Tensor *u = a->in[j];
+      if (!t || !u || t->storage != u->storage) continue;
+      if (inplace) return false;
+      if (same(t, u)) bits |= UINT64_C(1) << shift;
+    }
+  }
+  for (int k = 0; k < op->nout; k++) {
+    const pln_Tensor *out = a->out[k];
+    if (!out) continue;
+    for (int j = 0; j < k; j++)
+      if (a->out[j] && a->out[j]->storage == out->storage) return false;
+    for (int i = 0; i < op->nin; i++) {
+      if (!a->in[i] || a->in[i]->storage != out->storage) continue;
+      if (inplace || !same(a->in[i], out)) return false;
+      bits |= UINT64_C(1) << (36 + k * PLN_MAX_IN + i);
+    }
+  }
+  *bits_p = bits;
+  return true;
+}
+
+static bool options_key(const pln_OpDef *op, const pln_Args *a, pln_PlanKey *key) {
+  uint32_t n = key->words;
+  for (int k = 0; k < op->nopt; k++) {
+    const pln_Opt *o = &a->opt[k];
+    int sizes = o->given && o->list.ndim > 0 ? o->list.ndim : 0;
+    key->word[n++] = (uint64_t)o->given | (uint64_t)(uint32_t)o->list.ndim << 8;
+    if (!o->given) continue;
+    key->word[n++] = bits_of(o->num);
+    key->word[n++] = (uint64_t)o->i;
+    for (int i = 0; i < sizes; i++) key->word[n++] = (uint64_t)o->list.size[i];
+  }
+  key->words = n;
+  return true;
+}
+
+static inline uint64_t hash_of(const uint64_t *word, uint32_t n) {
+  uint64_t h = 0;
+  for (uint32_t i = 0; i < n; i++) h = mix(h, word[i]);
+  return h;
+}
+
+#define SHORT 3 /* words of a short key; long ones have more */
+
+/* The common case in as few instructions as can be: at most two operands, one result, no options. False: the long way. */
+static inline bool short_key(const pln_OpDef *op, const pln_Args *a, pln_PlanKey *key) {
+  if (PLN_UNLIKELY(!op->plain)) return false;
+  pln_Tensor *x = a->in[0], *y = a->in[1], *out = a->out[0];
+  uint64_t lx = 0, ly = 0, lo = 0, number = 0, sharing = 0;
+  if (PLN_LIKELY(x != NULL)) {
+    if (PLN_UNLIKELY(!(lx = x->layout))) return false;
+  } else {
+    number = bits_of(a->num[0]);
+  }
+  if (PLN_LIKELY(y != NULL)) {
+    if (PLN_UNLIKELY(!(ly = y->layout))) return false;
+    if (x && PLN_UNLIKELY(x->storage == y->storage) && same(x, y)) sharing = 1;
+  } else if (a->numbers & 2) {
+    number = bits_of(a->num[1]);
+  }
+  if (out) {
+    if (PLN_UNLIKELY(!(lo = out->layout))) return false;
+    if (x && out->storage == x->storage) {
+      if (!same(x, out)) return false;
+      sharing |= 2;
+    }
+    if (y && out->storage == y->storage) {
+      if (!same(y, out)) return false;
+      sharing |= 4;
+    }
+  }
+  key->word[0] = lx | ly << 32;
+  key->word[1] = (uint64_t)(op - pln_ops) | sharing << 16 | (uint64_t)a->numbers << 20 | lo << 32;
+  key->word[2] = number;
+  key->words = SHORT;
+  uint64_t h = (key->word[0] ^ number) * UINT64_C(0x9e3779b97f4a7c15) ^ key->word[1] * UINT64_C(0xc2b2ae3d27d4eb4f);
+  key->hash = h ^ h >> 31;
+  return true;
+}
+
+/* Layouts, numbers, options and sharing, in a row. */
+static bool make_key(pln_Plans *all, const pln_OpDef *op, const pln_Args *a, pln_PlanKey *key) {
+  if (PLN_LIKELY(short_key(op, a, key))) return true;
+  uint32_t n = 0;
+  uint32_t tensors = 0;
+  key->word[n++] = (uint64_t)(op - pln_ops) | (uint64_t)a->numbers << 16;
+  for (int i = 0; i < op->nin; i++) {
+    pln_Tensor *t = a->in[i];
+    if (PLN_LIKELY(t != NULL)) {
+      if (PLN_UNLIKELY(!t->layout) && !find_layout(all, t)) return false;
+      key->word[n++] = t->layout;
+      tensors++;
+    } else {
+      key->word[n++] = a->numbers >> i & 1 ? bits_of(a->num[i]) : 0;
+    }
+  }
+  for (int k = 0; k < op->nout; k++) {
+    pln_Tensor *t = a->out[k];
+    if (t) {
+      if (PLN_UNLIKELY(!t->layout) && !find_layout(all, t)) return false;
+      tensors++;
+    }
+    key->word[n++] = t ? t->layout : 0;
+  }
+  uint64_t bits = 0;
+  if (tensors > 1 && !sharing(op, a, &bits)) return false;
+  key->word[n++] = bits;
+  key->words = n;
+  if (op->nopt) options_key(op, a, key);
+  if (op->plain) return short_key(op, a, key); /* now that the layouts are known */
+  while (key->words <= SHORT) key->word[key->words++] = 0;
+  key->hash = hash_of(key->word, key->words);
+  return true;
+}
+
+static inline Slot *slot_of(pln_Plans *all, uint64_t hash) { return &all->slot[hash >> 32 & (PLANS - 1)]; }
+
+const pln_Plan *pln_plan_find(pln_Engine *e, const pln_OpDef *op, const pln_Args *a, pln_PlanKey *key) {
+  key->words = 0;
+  if (PLN_UNLIKELY(op->flags & (PLN_OP_RANDOM | PLN_OP_COMPOSITE | PLN_OP_CREATE)) || PLN_UNLIKELY(a->list != NULL) ||
+      PLN_UNLIKELY(!e->plans) || PLN_UNLIKELY(pln_fault_any))
+    return NULL;
+  if (!make_key(e->plans, op, a, key)) {
+    key->words = 0;
+    return NULL;
+  }
+  const pln_Plan *plan = slot_of(e->plans, key->hash)->plan;
+  if (PLN_UNLIKELY(!plan) || PLN_UNLIKELY(plan->hash != key->hash) || PLN_UNLIKELY(plan->nkey != key->words)) return NULL;
+  if (PLN_UNLIKELY(plan->key[0] != key->word[0]) || PLN_UNLIKELY(plan->key[1] != key->word[1]) ||
+      PLN_UNLIKELY(plan->key[2] != key->word[2]))
+    return NULL;
+  for (uint32_t i = SHORT; i < key->words; i++)
+    if (plan->key[i] != key->word[i]) return NULL;
+  return plan;
+}
+
+#define UNKNOWN UINT16_MAX
+
+/* Where the address of a call's argument came from. */
+static uint16_t source_of(const pln_Prep *p, const pln_Arg *g) {
+  if (!g->data) return 0;
+  const pln_Args *a = p->a;
+  for (int k = 0; k < p->op->nout; k++)
+    if (a->out[k] && a->out[k]->data == g->data) return (uint16_t)offsetof(pln_Args, out[k]);
+  for (int i = 0; i < p->op->nin; i++)
+    if (a->in[i] && a->in[i]->data == g->data) return (uint16_t)offsetof(pln_Args, in[i]);
+  return UNKNOWN;
+}
+
+/* Two different views of one storage: an address may belong to either. */
+static bool ambiguous(const pln_Prep *p) {
+  const pln_Tensor *t[PLN_MAX_IN + PLN_MAX_OUT];
+  int n = 0;
+  for (int i = 0; i < p->op->nin; i++)
+    if (p->a->in[i]) t[n++] = p->a->in[i];
+  for (int k = 0; k < p->op->nout; k++)
+    if (p->a->out[k]) t[n++] = p->a->out[k];
+  for (int i = 1; i < n; i++)
+    for (int j = 0; j < i; j++)
+      if (t[i]->storage == t[j]->storage && !(t[i]->data == t[j]->data && t[i]->layout == t[j]->layout)) return true;
+  return false;
+}
+
+/* What the call wrote down; false if it cannot be done again with other addresses. */
+static bool describe_call(const pln_Prep *p, pln_Plan *plan) {
+  const pln_Args *a = p->a;
+  const pln_OpDef *op = p->op;
+  memset(plan->inplace, PLN_PLAN_NONE, sizeof plan->inplace);
+  memset(plan->source, 0, sizeof plan->source);
+  plan->nargs = (uint8_t)(p->call.nout + p->call.nin);
+  plan->view = op->flags & PLN_OP_VIEW ? 1 : 0;
+  if (plan->view) {
+    const pln_Tensor *x = a->in[0], *y = a->out[0];
+    if (op->nout != 1 || a->results || !p->made[0] || !x || y == x || y->storage != x->storage || !y->data) return false;
+    plan->offset = y->data - x->data;
+    return true;
+  }
+  if (p->done || p->call.scratch) return false;
+  for (int k = 0; k < op->nout; k++) {
+    if (!a->out[k]) return false;
+    for (int i = 0; op->flags & PLN_OP_INPLACE && i < op->nin; i++)
+      if (a->out[k] == a->in[i]) plan->inplace[k] = (uint8_t)i;
+  }
+  if (ambiguous(p)) return false;
+  for (int k = 0; k < plan->nargs; k++) {
+    plan->source[k] = source_of(p, &p->call.arg[k]);
+    if (plan->source[k] == UNKNOWN) return false;
+  }
+  return true;
+}
+
+pln_Status pln_plan_keep(pln_Prep *p, pln_PlanKey *key) {
+  pln_Engine *e = p->e;
+  if (!e->plans) {
+    e->plans = pln_calloc(1, sizeof *e->plans);
+    return e->plans ? PLN_OK : pln_fail(PLN_ENOMEM, "out of memory for the plans of an engine");
+  }
+  if (!key->words || p->ntemps || p->nback) return PLN_OK;
+  Slot *slot = slot_of(e->plans, key->hash);
+  if (slot->missed != key->hash) {
+    slot->missed = key->hash;
+    return PLN_OK;
+  }
+  pln_Plan found;
+  for (int k = 0; k < p->op->nout; k++)
+    if (p->a->out[k] && !p->a->out[k]->layout && !find_layout(e->plans, p->a->out[k])) return PLN_OK;
+  if (!describe_call(p, &found)) return PLN_OK;
+  size_t bytes = sizeof found + key->words * sizeof(uint64_t) + (found.view ? 0 : pln_call_bytes(&p->call));
+  pln_Plan *plan = pln_malloc(bytes);
+  if (!plan) return pln_fail(PLN_ENOMEM, "out of memory for the plan of an op");
+  *plan = found;
+  plan->hash = key->hash;
+  plan->nkey = (uint8_t)key->words;
+  plan->key = (uint64_t *)(plan + 1);
+  memcpy(plan->key, key->word, key->words * sizeof(uint64_t));
+  plan->call = (pln_Call *)(plan->key + key->words);
+  if (!plan->view) memcpy(plan->call, &p->call, pln_call_bytes(&p->call));
+  for (int k = 0; k < p->op->nout; k++)
+    if (p->a->out[k]) describe(&plan->out[k], p->a->out[k], p->a->out[k]->layout);
+  pln_mfree(slot->plan);
+  slot->plan = plan;
+  return PLN_OK;
+}
+
+void pln_plans_free(pln_Engine *e) {
+  if (!e->plans) return;
+  for (int i = 0; i < PLANS; i++) pln_mfree(e->plans->slot[i].plan);
+  pln_mfree(e->plans);
+  e->plans = NULL;
+}
