@@ -89,6 +89,7 @@ typedef struct pln_EngineOptions {
   size_t arena;            /* bytes; 0 = no arena */
   pln_Poison poison;
   bool stale_allow, places, test;
+  bool no_plans;           /* every call is prepared anew */
   int threads;             /* 0 = as many as cores */
   uint64_t seed;
   int graph_resets;
@@ -111,6 +112,7 @@ typedef struct pln_Engine {
   pln_Storage *owned;          /* list of owned and persistent storages (prev/next), for close */
   int depth;                   /* scopes; counted without an arena too */
   uint64_t calls;              /* records launched */
+  uint64_t planned;            /* calls and views that had a plan */
   uint64_t draw;               /* C10: the next draw number */
   uint64_t fallbacks;
   uint64_t owned_bytes;        /* alive */

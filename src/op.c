@@ -503,6 +503,7 @@ static pln_Status run_prepared(pln_Engine *e, const pln_OpDef *op, pln_Args *a, 
 
 /* The call as its plan has it. */
 static inline pln_Status run_planned(pln_Engine *e, const pln_OpDef *op, pln_Args *a, const pln_Plan *plan, uint8_t *made) {
+  e->planned++;
   if (plan->view) {
     PLN_TRY(pln_tensor_view_planned(a->in[0], &plan->out[0], plan->offset, &a->out[0]));
     a->out[0]->place = a->place;

@@ -273,6 +273,7 @@ static bool describe_call(const pln_Prep *p, pln_Plan *plan) {
 
 pln_Status pln_plan_keep(pln_Prep *p, pln_PlanKey *key) {
   pln_Engine *e = p->e;
+  if (e->options.no_plans) return PLN_OK;
   if (!e->plans) {
     e->plans = pln_calloc(1, sizeof *e->plans);
     return e->plans ? PLN_OK : pln_fail(PLN_ENOMEM, "out of memory for the plans of an engine");

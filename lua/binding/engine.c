@@ -52,6 +52,7 @@ static int engine_open(lua_State *L) {
     .places = field_boolean(L, 2, "places", false),
     .test = field_boolean(L, 2, "test", false),
     .threads = (int)field_number(L, 2, "threads", 0),
+    .no_plans = !field_boolean(L, 2, "plans", true),
     .seed = (uint64_t)field_number(L, 2, "seed", 0),
     .graph_resets = (int)field_number(L, 2, "graph_resets", 64),
   };
@@ -252,6 +253,7 @@ static int engine_stats(lua_State *L) {
   set_count(L, "owned_bytes", e->owned_bytes);
   set_count(L, "fallbacks", e->fallbacks);
   set_count(L, "calls", e->calls);
+  set_count(L, "planned", e->planned);
   set_count(L, "queued", e->backend->queued(e));
   if (s->first_overflow) set_count(L, "first_overflow", s->first_overflow);
   return 1;

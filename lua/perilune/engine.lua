@@ -21,7 +21,7 @@ local KINDS = {
 }
 local OPTIONS = {
   device = "number", arena = true, poison = true, stale = "string", seed = "number", threads = "number", places = "boolean",
-  test = "boolean", graph_resets = "number",
+  test = "boolean", plans = "boolean", graph_resets = "number",
 }
 
 --- Bytes of "64MiB", "4K" or a number.
@@ -128,7 +128,7 @@ function engine.open(spec)
   local ok, e = pcall(core.engine.open, name, {
     device = options.device, arena = arena, late = kind.late, poison = flags, stale_allow = stale == "allow",
     places = default(options.places, poisoned), test = options.test, threads = options.threads, seed = seed,
-    graph_resets = options.graph_resets,
+    graph_resets = options.graph_resets, plans = options.plans,
   })
   if not ok then error(tostring(e):gsub("^[^:]+:%d+: ", ""), 2) end
   info[e] = { kind = name, device = options.device or 1 }
