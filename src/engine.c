@@ -8,6 +8,7 @@
 
 #include "alloc.h"
 #include "autograd/tape.h"
+#include "capture.h"
 #include "place.h"
 #include "plan.h"
 
@@ -158,7 +159,9 @@ pln_Status pln_engine_new(pln_Runtime *r, const pln_Backend *backend, const pln_
 }
 
 pln_Status pln_engine_close(pln_Engine *e, uint32_t place) {
+  if (e->capture) pln_capture_abort(e->capture); /* the Lua state ends while it records */
   pln_Status status = pln_engine_sync(e);
+  while (e->captures) pln_capture_release(e->captures, place);
   pln_tape_close(e);
   pln_EngineRecord *record = record_of(e);
   record->engine = NULL;
@@ -203,7 +206,7 @@ void pln_engine_guard_fault(pln_Engine *e, uint32_t place, int64_t position) {
   record_error(e, &error);
 }
 
-static pln_Status raise_error(pln_Engine *e) {
+pln_Status pln_engine_raise(pln_Engine *e) {
   if (PLN_LIKELY(!e->error.set)) return PLN_OK;
   pln_StreamError x = e->error;
   e->error.set = 0;
@@ -226,14 +229,15 @@ static pln_Status raise_error(pln_Engine *e) {
 }
 
 pln_Status pln_engine_sync(pln_Engine *e) {
+  PLN_TRY(pln_capture_refuse(e, "waiting for the stream"));
   PLN_TRY(e->backend->wait(e));
-  return raise_error(e);
+  return pln_engine_raise(e);
 }
 
 /* --- epochs ------------------------------------------------------------------------------------- */
 
 pln_Status pln_engine_reset(pln_Engine *e, uint32_t place) {
-  if (PLN_UNLIKELY(e->capture != NULL)) return pln_fail(PLN_ECAPTURE, "reset is not possible during a capture");
+  PLN_TRY(pln_capture_refuse(e, "a reset"));
   e->count_resets++;
   if (e->has_arena) {
     log_reset(e, place, 0, pln_arena_level(&e->arena)->epoch);
@@ -241,11 +245,11 @@ pln_Status pln_engine_reset(pln_Engine *e, uint32_t place) {
     pln_arena_reset(&e->arena);
     e->overflow_reported = false;
   }
-  return raise_error(e);
+  return pln_engine_raise(e);
 }
 
 pln_Status pln_engine_scope_open(pln_Engine *e, uint32_t place) {
-  if (e->capture) return pln_fail(PLN_ECAPTURE, "a scope is not possible during a capture");
+  PLN_TRY(pln_capture_refuse(e, "a scope"));
   if (e->depth + 1 >= PLN_MAX_DEPTH) return pln_fail(PLN_EARG, "scopes are nested more than %d deep", PLN_MAX_DEPTH - 1);
   if (e->has_arena) {
     PLN_TRY(pln_arena_scope_open(&e->arena));
@@ -299,6 +303,7 @@ void pln_engine_tombstone(pln_Engine *e, pln_Tensor *t) {
 
 pln_Status pln_tensor_write(pln_Tensor *t, const void *host) {
   pln_Engine *e = t->engine;
+  PLN_TRY(pln_capture_refuse(e, "writing values to a tensor"));
   if (!t->numel) return PLN_OK;
   size_t bytes = (size_t)t->numel * (size_t)pln_dtype_size(t->dtype);
   if (t->contiguous) {
@@ -318,12 +323,12 @@ pln_Status pln_tensor_write(pln_Tensor *t, const void *host) {
 
 pln_Status pln_tensor_read(pln_Tensor *t, void *host) {
   pln_Engine *e = t->engine;
-  if (e->capture) return pln_fail(PLN_ECAPTURE, "reading a tensor is not possible during a capture");
+  PLN_TRY(pln_capture_refuse(e, "reading a tensor"));
   if (!t->numel) return pln_engine_sync(e);
   size_t bytes = (size_t)t->numel * (size_t)pln_dtype_size(t->dtype);
   if (t->contiguous) {
     PLN_TRY(e->backend->download(e, host, t->data, bytes));
-    return raise_error(e);
+    return pln_engine_raise(e);
   }
   pln_Tensor *packed;
   pln_Shape shape = pln_tensor_shape(t);
@@ -333,20 +338,20 @@ pln_Status pln_tensor_read(pln_Tensor *t, void *host) {
   if (status == PLN_OK) status = e->backend->download(e, host, packed->data, bytes);
   pln_tensor_release(packed);
   PLN_TRY(status);
-  return raise_error(e);
+  return pln_engine_raise(e);
 }
 
 pln_Status pln_tensor_read_at(pln_Tensor *t, int64_t offset, void *host) {
   pln_Engine *e = t->engine;
-  if (PLN_UNLIKELY(e->capture != NULL)) return pln_fail(PLN_ECAPTURE, "reading a tensor is not possible during a capture");
+  PLN_TRY(pln_capture_refuse(e, "reading a tensor"));
   int size = pln_dtype_size(t->dtype);
   PLN_TRY(e->backend->download(e, host, t->data + offset * size, (size_t)size));
-  return raise_error(e);
+  return pln_engine_raise(e);
 }
 
 pln_Status pln_tensor_write_at(pln_Tensor *t, int64_t offset, const void *host) {
   pln_Engine *e = t->engine;
-  if (PLN_UNLIKELY(e->capture != NULL)) return pln_fail(PLN_ECAPTURE, "writing to a tensor is not possible during a capture");
+  PLN_TRY(pln_capture_refuse(e, "writing values to a tensor"));
   int size = pln_dtype_size(t->dtype);
   PLN_TRY(e->backend->upload(e, t->data + offset * size, host, (size_t)size));
   pln_tensor_written(t, PLN_OP_copy, 0);

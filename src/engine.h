@@ -27,6 +27,12 @@ typedef struct pln_Backend {
   /* Waits, then copies to the host. */
   pln_Status (*download)(struct pln_Engine *e, void *host, const char *data, size_t bytes);
   size_t (*queued)(const struct pln_Engine *e);            /* calls not run yet */
+  /* Captures (C6); all three NULL where records are launched one by one. The records stay where they are until graph_free, their launch
+  ** numbers are the device's to set. */
+  pln_Status (*graph_new)(struct pln_Engine *e, pln_Call *const *calls, size_t ncalls, void **graph_p); /* NULL: one by one */
+  /* Runs or queues it n times; *done_p counts whole steps. PLN_EINTERRUPT, without a message, when interrupted between two. */
+  pln_Status (*graph_run)(struct pln_Engine *e, void *graph, uint64_t n, uint64_t *done_p);
+  void (*graph_free)(struct pln_Engine *e, void *graph);
 } pln_Backend;
 
 typedef struct pln_ResetEntry { /* runs of resets at one place and depth, for messages */
@@ -121,7 +127,8 @@ typedef struct pln_Engine {
   struct pln_Plans *plans;     /* plan.h; NULL before the first op */
   struct pln_Tape *tape;
   bool no_record;              /* gradients are not to be recorded at present */
-  struct pln_Capture *capture;
+  struct pln_Capture *capture;  /* recording now */
+  struct pln_Capture *captures; /* not released yet */
   pln_StreamError error;
   uint64_t error_lock;         /* spin lock of pln_call_fault */
   bool overflow_reported;      /* first-overflow report given in this epoch */
@@ -136,6 +143,8 @@ pln_Status pln_engine_new(pln_Runtime *r, const pln_Backend *backend, const pln_
 pln_Status pln_engine_close(pln_Engine *e, uint32_t place);
 /* C11: waits for the stream and raises (and clears) a recorded error. */
 pln_Status pln_engine_sync(pln_Engine *e);
+/* The same without waiting. */
+pln_Status pln_engine_raise(pln_Engine *e);
 /* C2: ends the epoch of the current scope. */
 pln_Status pln_engine_reset(pln_Engine *e, uint32_t place);
 pln_Status pln_engine_scope_open(pln_Engine *e, uint32_t place);
@@ -149,6 +158,9 @@ void pln_engine_tombstone(pln_Engine *e, pln_Tensor *t);
 /* Pins the storage for the tape or a capture, whatever its home. */
 void pln_storage_pin(pln_Storage *s);
 void pln_storage_unpin(pln_Storage *s);
+/* Holds it for a capture, counted like pins. */
+void pln_storage_capture(pln_Storage *s);
+void pln_storage_uncapture(pln_Storage *s);
 
 /* For the device's guard check: byte `position` of the red zone of the block made at `place` was overwritten. */
 void pln_engine_guard_fault(pln_Engine *e, uint32_t place, int64_t position);

@@ -8,6 +8,7 @@
 
 #include "alloc.h"
 #include "autograd/tape.h"
+#include "capture.h"
 #include "engine.h"
 #include "fault.h"
 #include "plan.h"
@@ -487,8 +488,13 @@ static pln_Status run_prepared(pln_Engine *e, const pln_OpDef *op, pln_Args *a, 
   uint64_t calls = e->calls;
   pln_Status status = op->prepare(&p);
   if (PLN_LIKELY(status == PLN_OK)) {
-    if (calls == e->calls) status = pln_plan_keep(&p, key); /* else prepare did work of its own */
-    if (!p.done && PLN_LIKELY(status == PLN_OK)) {
+    bool captured = e->hooks & PLN_HOOK_CAPTURE;
+    if (PLN_UNLIKELY(captured)) {
+      if (!p.done) status = pln_capture_call(&p);
+    } else if (calls == e->calls) { /* else prepare did work of its own */
+      status = pln_plan_keep(&p, key);
+    }
+    if (!p.done && !captured && PLN_LIKELY(status == PLN_OK)) {
       c->number = ++e->calls;
       if (PLN_UNLIKELY(p.ntemps) && PLN_FAULT(scratch_early))
         while (p.ntemps) pln_tensor_release(p.temp[--p.ntemps]);
@@ -541,7 +547,11 @@ pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
     if (quiet) pln_tape_record_on(e, false);
   }
   pln_PlanKey key;
-  const pln_Plan *plan = pln_plan_find(e, op, a, &key);
+  const pln_Plan *plan = NULL;
+  if (PLN_UNLIKELY(e->hooks & PLN_HOOK_CAPTURE)) /* prepare tells what the record refers to */
+    PLN_TRY(pln_capture_admit(e, op));
+  else
+    plan = pln_plan_find(e, op, a, &key);
   pln_Status status = plan ? run_planned(e, op, a, plan, made) : run_prepared(e, op, a, &key, made);
   if (PLN_UNLIKELY(quiet)) pln_tape_record_on(e, true);
   if (PLN_LIKELY(status == PLN_OK)) {
@@ -550,7 +560,10 @@ pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
         if (a->out[i]) pln_tensor_written(a->out[i], id, a->place);
     if (PLN_UNLIKELY(recording == PLN_TAPE_RECORD)) status = pln_tape_record(e, op, a);
   }
-  if (PLN_UNLIKELY(status != PLN_OK)) undo(op, a, made);
+  if (PLN_UNLIKELY(status != PLN_OK)) {
+    undo(op, a, made);
+    if (e->capture) status = pln_capture_failed(e, op, status);
+  }
   return status;
 }
 

@@ -41,6 +41,8 @@ typedef struct pln_Storage {
   uint16_t version_op;     /* the op that wrote last (pln_OpId) */
   uint32_t version_place;  /* and its Lua line, 0 unknown */
   uint32_t place;          /* Lua line that made it, 0 unknown */
+  uint32_t capture_use;    /* index in the capture under way, */
+  uint64_t capture;        /* if this is its serial */
   /* links of the arena: neighbours by address; the bin of free blocks, or the level's list of overflow blocks or of
   ** blocks without bytes; the level's list of held blocks and survivors */
   struct pln_Storage *before, *after;

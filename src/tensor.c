@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "autograd/tape.h"
-#include "engine.h"
+#include "capture.h"
 #include "plan.h"
 
 static void link_header(pln_Tensor *t, pln_Storage *s) {
@@ -138,6 +138,10 @@ static inline pln_Status new_header(pln_Engine *e, pln_Home home, size_t bytes, 
   header_init(t, e);
   t->data = s->data;
   header_place(t, s);
+  if (PLN_UNLIKELY(e->capture != NULL) && PLN_UNLIKELY((status = pln_capture_made(e->capture, s)) != PLN_OK)) {
+    pln_tensor_release(t);
+    return status;
+  }
   *t_p = t;
   return PLN_OK;
 }
@@ -186,6 +190,7 @@ pln_Status pln_tensor_result(pln_Engine *e, pln_DType dtype, const pln_Shape *sh
 static inline pln_Status view_header(pln_Tensor *base, pln_Tensor **t_p) {
   pln_Storage *s = base->storage;
   pln_Engine *e = base->engine;
+  if (PLN_UNLIKELY(e->capture != NULL)) PLN_TRY(pln_capture_hold(e->capture, s));
   pln_Tensor *t = pln_pool_new(s->home == PLN_HOME_ARENA ? &e->tensors : &e->own_tensors);
   if (PLN_UNLIKELY(!t)) return pln_fail(PLN_ENOMEM, "out of memory for a tensor's header");
   header_init(t, e);
@@ -303,4 +308,18 @@ void pln_storage_unpin(pln_Storage *s) {
     pln_arena_unpin(&e->arena, s);
   else if (--s->pins == 0 && !s->captures && s->refs == 0)
     own_storage_free(e, s);
+}
+
+void pln_storage_capture(pln_Storage *s) {
+  if (s->home == PLN_HOME_ARENA)
+    pln_arena_capture(&s->engine->arena, s);
+  else
+    s->captures++;
+}
+
+void pln_storage_uncapture(pln_Storage *s) {
+  if (s->home == PLN_HOME_ARENA)
+    pln_arena_uncapture(&s->engine->arena, s);
+  else if (--s->captures == 0 && !s->pins && s->refs == 0)
+    own_storage_free(s->engine, s);
 }

@@ -57,6 +57,10 @@ static PLN_COLD void new_anchor(lua_State *L, pln_Engine *e) {
   lua_rawseti(L, -2, 1);
   lua_pushvalue(L, -1);
   lua_rawseti(L, LUA_ENVIRONINDEX, slot);
+  if (e->capture) {
+    pll_push_capture(L, e);
+    lua_setfield(L, -2, "capture");
+  }
   pll_check(L, pln_segment_open(e, slot, &a->segment));
   pln_runtime_hold(state->runtime);
 }
@@ -163,15 +167,6 @@ static int autograd_requires_grad(lua_State *L) {
   }
   pll_check(L, pln_tensor_require_grad(t, on));
   if (on) pll_anchor_handle(L, 1, t);
-  lua_settop(L, 1);
-  return 1;
-}
-
-/* param(t): a leaf whose gradient is there from the start. */
-static int autograd_param(lua_State *L) {
-  pln_Tensor *t = pll_tensor(L, 1, "param", "t"), *grad;
-  pll_check(L, pln_tensor_require_grad(t, true));
-  pll_check(L, pln_leaf_grad(pln_tensor_node(t), &grad));
   lua_settop(L, 1);
   return 1;
 }
@@ -663,6 +658,17 @@ static int autograd_owner(lua_State *L) {
   return 0;
 }
 
+/* rewind(engine, state): the state of eng:rng() for a checkpoint, which draws once more what it drew before, in a capture too. */
+static int autograd_rewind(lua_State *L) {
+  pln_Engine *e = pll_engine(L, 1, "checkpoint");
+  luaL_checktype(L, 2, LUA_TTABLE);
+  lua_rawgeti(L, 2, 1);
+  lua_rawgeti(L, 2, 2);
+  e->options.seed = (uint64_t)lua_tonumber(L, -2);
+  e->draw = (uint64_t)lua_tonumber(L, -1);
+  return 0;
+}
+
 /* record_on(engine, flag): returns what it was. */
 static int autograd_record_on(lua_State *L) {
   lua_pushboolean(L, pln_tape_record_on(pll_engine(L, 1, "record_on"), lua_toboolean(L, 2)));
@@ -683,10 +689,10 @@ static int autograd_on_node(lua_State *L) {
 }
 
 const luaL_Reg pll_autograd_functions[] = {
-  {"requires_grad", autograd_requires_grad}, {"param", autograd_param}, {"grad", autograd_grad}, {"set_grad", autograd_set_grad},
+  {"requires_grad", autograd_requires_grad}, {"grad", autograd_grad}, {"set_grad", autograd_set_grad},
   {"detach", autograd_detach}, {"no_grad", autograd_no_grad}, {"recording", autograd_recording}, {"backward", autograd_backward}, {"backward_all", autograd_backward_all},
   {"gradients", autograd_gradients}, {"node", autograd_node}, {"drop", autograd_drop}, {"save", autograd_save},
-  {"results", autograd_results}, {"owner", autograd_owner}, {"record_on", autograd_record_on}, {"on_node", autograd_on_node}, {NULL, NULL},
+  {"results", autograd_results}, {"owner", autograd_owner}, {"rewind", autograd_rewind}, {"record_on", autograd_record_on}, {"on_node", autograd_on_node}, {NULL, NULL},
 };
 
 /* Registry entries; before any function is registered. */

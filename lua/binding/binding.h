@@ -15,6 +15,7 @@
 #include <lua.h>
 
 #include "autograd/tape.h"
+#include "capture.h"
 #include "perilune.h"
 
 typedef struct pll_Handle {
@@ -119,10 +120,17 @@ static inline void pll_check(lua_State *L, pln_Status status) {
 const char *pll_describe(lua_State *L, int i, char *buf);
 /* The number of the nearest Lua line. */
 uint32_t pll_place(lua_State *L);
-/* The same if the engine records places, else 0. */
+/* The same if the engine records places, else 0. Records of a capture always have theirs. */
 static inline uint32_t pll_place_if(lua_State *L, const pln_Engine *e) {
-  return PLN_UNLIKELY(e->hooks & PLN_HOOK_PLACES) ? pll_place(L) : 0;
+  return PLN_UNLIKELY(e->hooks & (PLN_HOOK_PLACES | PLN_HOOK_CAPTURE)) ? pll_place(L) : 0;
 }
+/* Raises "<what> is not possible during a capture" in one; `what` begins with the function's name and a colon. */
+static inline void pll_refuse_in_capture(lua_State *L, pln_Engine *e, const char *what) {
+  pll_check(L, pln_capture_refuse(e, what));
+}
+/* While a capture records: pushes the table that holds its value; makes it the environment of the handle at index i. */
+void pll_push_capture(lua_State *L, pln_Engine *e);
+void pll_capture_handle(lua_State *L, int i, pln_Engine *e);
 
 /* Values: one element between Lua and a dtype. Write raises on what does not fit; read pushes a number or boolean. */
 void pll_write_value(lua_State *L, int i, pln_DType dtype, void *to, const char *op);
@@ -136,12 +144,14 @@ pln_DType pll_dtype(lua_State *L, int i, const char *op);
 /* Registers functions of {name, fn} pairs into the table on top, with the common upvalues. */
 void pll_register(lua_State *L, const luaL_Reg *functions);
 /* The functions of each file. */
-extern const luaL_Reg pll_engine_functions[], pll_tensor_functions[], pll_library_functions[], pll_arena_functions[], pll_autograd_functions[];
+extern const luaL_Reg pll_engine_functions[], pll_tensor_functions[], pll_library_functions[], pll_arena_functions[], pll_autograd_functions[],
+  pll_capture_functions[];
 /* Pushes the table that all functions of the module have as environment: anchors by slot. */
 void pll_push_environment(lua_State *L);
 void pll_autograd_open(lua_State *L);
 int pll_op(lua_State *L);
 int pll_tensor_gc(lua_State *L);
 int pll_engine_gc(lua_State *L);
+int pll_capture_gc(lua_State *L);
 
 #endif

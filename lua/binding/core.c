@@ -113,8 +113,8 @@ static void open_state(lua_State *L) {
   lua_pushlightuserdata(L, s); /* engine values by id */
   lua_newtable(L);
   lua_rawset(L, LUA_REGISTRYINDEX);
-  static const char *const metatables[] = {"perilune.tensor", "perilune.tensor.final", "perilune.engine"};
-  for (int i = 0; i < 3; i++) {
+  static const char *const metatables[] = {"perilune.tensor", "perilune.tensor.final", "perilune.engine", "perilune.capture"};
+  for (int i = 0; i < 4; i++) {
     lua_newtable(L);
     lua_setfield(L, LUA_REGISTRYINDEX, metatables[i]);
   }
@@ -209,6 +209,7 @@ EXPORT int luaopen_perilune_core(lua_State *L) {
   pll_autograd_open(L);
   finalizer(L, "perilune.tensor.final", pll_tensor_gc);
   finalizer(L, "perilune.engine", pll_engine_gc);
+  finalizer(L, "perilune.capture", pll_capture_gc);
   lua_newtable(L);
   set_string(L, "version", PACKAGE_VERSION);
   set_functions(L, "engine", pll_engine_functions);
@@ -216,6 +217,7 @@ EXPORT int luaopen_perilune_core(lua_State *L) {
   set_functions(L, "library", pll_library_functions);
   set_functions(L, "arena", pll_arena_functions);
   set_functions(L, "autograd", pll_autograd_functions);
+  set_functions(L, "capture", pll_capture_functions);
   lua_createtable(L, 0, PLN_NOPS);
   lua_createtable(L, PLN_NOPS, 0);
   for (int i = 0; i < PLN_NOPS; i++) {
@@ -232,9 +234,9 @@ EXPORT int luaopen_perilune_core(lua_State *L) {
     lua_rawseti(L, -2, d + 1);
   }
   lua_setfield(L, -2, "dtypes");
-  static const char *const metatables[] = {"perilune.tensor", "perilune.tensor.final", "perilune.engine"};
+  static const char *const metatables[] = {"perilune.tensor", "perilune.tensor.final", "perilune.engine", "perilune.capture"};
   lua_newtable(L);
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 4; i++) {
     lua_getfield(L, LUA_REGISTRYINDEX, metatables[i]);
     lua_setfield(L, -2, metatables[i]);
   }

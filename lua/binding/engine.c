@@ -3,6 +3,7 @@
 */
 #include "binding.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* --- opening and closing ------------------------------------------------------------------------ */
@@ -83,6 +84,7 @@ static int engine_close(lua_State *L) {
   uint32_t place = pll_place(L);
   pln_Engine *e = b->e;
   if (e->tape && e->tape->run) return pll_argument(L, "close", "a backward is under way");
+  pll_refuse_in_capture(L, e, "close: closing the engine");
   if (e->depth) return pll_argument(L, "close", "%d scope%s still open", e->depth, e->depth == 1 ? " is" : "s are");
   b->e = NULL;
   lua_pushlightuserdata(L, pll_state(L));
@@ -104,12 +106,15 @@ static int engine_closed(lua_State *L) {
 
 static int engine_reset(lua_State *L) {
   pln_Engine *e = pll_engine(L, 1, "reset");
+  pll_refuse_in_capture(L, e, "reset: ending the epoch");
   pll_check(L, pln_engine_reset(e, pll_place(L)));
   return 0;
 }
 
 static int engine_sync(lua_State *L) {
-  pll_check(L, pln_engine_sync(pll_engine(L, 1, "sync")));
+  pln_Engine *e = pll_engine(L, 1, "sync");
+  pll_refuse_in_capture(L, e, "sync: waiting for the stream");
+  pll_check(L, pln_engine_sync(e));
   return 0;
 }
 
@@ -122,6 +127,7 @@ static int engine_scope(lua_State *L) {
     return pll_argument(L, "scope", "argument 'fn': a function was expected, got %s", pll_describe(L, 2, text));
   }
   lua_settop(L, 2);
+  pll_refuse_in_capture(L, e, "scope: opening a scope");
   uint32_t place = pll_place(L);
   pll_check(L, pln_engine_scope_open(e, place));
   int failed = lua_pcall(L, 0, LUA_MULTRET, 0);
@@ -204,6 +210,7 @@ static int engine_places(lua_State *L) {
 static int engine_rng(lua_State *L) {
   pln_Engine *e = pll_engine(L, 1, "rng");
   if (lua_istable(L, 2)) {
+    pll_refuse_in_capture(L, e, "rng: setting the random state");
     lua_rawgeti(L, 2, 1);
     lua_rawgeti(L, 2, 2);
     e->options.seed = (uint64_t)pll_integer(L, -2, "rng", "seed");
@@ -320,13 +327,21 @@ static void write_flat(Values *v, int i, int64_t numel) {
   }
 }
 
-/* from_values(engine, name, values, dtype or nil, shape or nil, home): values are a number, a boolean, a tensor, or tables flat or nested;
+/* A leaf whose gradient is there from the start. */
+static pln_Status make_param(pln_Tensor *t) {
+  pln_Tensor *grad;
+  PLN_TRY(pln_tensor_require_grad(t, true));
+  return pln_leaf_grad(pln_tensor_node(t), &grad);
+}
+
+/* from_values(engine, name, values, dtype or nil, shape or nil, nil or "persistent" or "param"): values are a number, a boolean, a tensor, or tables flat or nested;
 ** nil with a shape leaves zeros. Without a dtype f32, or bool for booleans. */
 static int engine_from_values(lua_State *L) {
   pln_Engine *e = pll_engine(L, 1, "tensor");
   Values v = {L, luaL_checkstring(L, 2), PLN_F32, {0, {0}}, NULL};
   lua_settop(L, 6);
   pln_Home home = lua_isnil(L, 6) ? PLN_HOME_ARENA : PLN_HOME_PERSISTENT;
+  bool param = home == PLN_HOME_PERSISTENT && strcmp(luaL_checkstring(L, 6), "param") == 0;
   if (!lua_isnil(L, 4)) v.dtype = pll_dtype(L, 4, v.op);
   bool shaped = !lua_isnil(L, 5);
   if (shaped) pll_integers(L, 5, v.op, "shape", &v.shape);
@@ -351,6 +366,11 @@ static int engine_from_values(lua_State *L) {
   int64_t numel;
   pln_Status status = pln_shape_numel(&v.shape, pln_dtype_size(v.dtype), &numel);
   if (status != PLN_OK) pll_raise(L, pln_fail_prefix(status, "%s: ", v.op));
+  if (!source && PLN_UNLIKELY(e->capture != NULL)) {
+    char what[80];
+    snprintf(what, sizeof what, "%s: uploading values", v.op);
+    pll_refuse_in_capture(L, e, what);
+  }
   char *staging = NULL;
   size_t item = (size_t)pln_dtype_size(v.dtype);
   if (!source) {
@@ -393,6 +413,7 @@ static int engine_from_values(lua_State *L) {
     a.opt[0].num = lua_isnil(L, 3) ? 0 : lua_isboolean(L, 3) ? lua_toboolean(L, 3) : lua_tonumber(L, 3);
     status = pln_op_run(e, &pln_ops[PLN_OP_fill], &a);
   }
+  if (status == PLN_OK && param) status = make_param(t);
   if (status != PLN_OK) {
     pln_tensor_release(t);
     pll_raise(L, status);

@@ -185,6 +185,7 @@ void pll_fill(lua_State *L, int i, pll_Handle *h, pln_Tensor *t) {
     lua_pushvalue(L, lua_upvalueindex(PLL_UP_PLAIN));
   }
   lua_setmetatable(L, i < 0 ? i - 1 : i);
+  if (PLN_UNLIKELY(t->engine->hooks & PLN_HOOK_CAPTURE)) pll_capture_handle(L, i, t->engine);
   if (PLN_UNLIKELY(t->node != NULL)) pll_anchor_handle(L, i, t);
 }
 

@@ -130,6 +130,7 @@ static int tensor_get(lua_State *L) {
   int n = lua_gettop(L);
   bool int64 = n > 1 && lua_istable(L, n);
   int64_t offset = element_offset(L, t, 2, n - 1 - int64, "get");
+  pll_refuse_in_capture(L, t->engine, "get: reading a tensor");
   pll_check(L, pln_tensor_read_at(t, offset, &value));
   pll_push_value(L, (pln_DType)t->dtype, &value, int64);
   return 1;
@@ -144,6 +145,7 @@ static int tensor_set(lua_State *L) {
   pll_write_value(L, n, (pln_DType)t->dtype, &value, "set");
   if (t->requires_grad && t->engine->hooks & PLN_HOOK_TAPE)
     return pll_raise(L, pln_fail(PLN_EGRAD, "set: writing in place is not allowed on a tensor that requires grad (eng:no_grad(fn) allows it)"));
+  pll_refuse_in_capture(L, t->engine, "set: writing values to a tensor");
   pll_check(L, pln_tensor_write_at(t, offset, &value));
   lua_settop(L, 1);
   return 1;
@@ -164,6 +166,7 @@ static int tensor_item(lua_State *L) {
   if (t->numel != 1)
     return pll_argument(L, "item", "a tensor with one element was expected, got shape %s", pln_shape_text(t->ndim, t->shape, shape));
   bool int64 = wants_int64(L, 2);
+  pll_refuse_in_capture(L, t->engine, "item: reading a tensor");
   pll_check(L, pln_tensor_read_at(t, 0, &value));
   pll_push_value(L, (pln_DType)t->dtype, &value, int64);
   return 1;
@@ -185,7 +188,8 @@ static const char *push_nested(lua_State *L, const pln_Tensor *t, int dim, const
 }
 
 /* Reads the whole tensor into a userdata on the stack. */
-static char *read_all(lua_State *L, pln_Tensor *t) {
+static char *read_all(lua_State *L, pln_Tensor *t, const char *what) {
+  pll_refuse_in_capture(L, t->engine, what);
   char *host = lua_newuserdata(L, (size_t)(t->numel ? t->numel : 1) * (size_t)pln_dtype_size((pln_DType)t->dtype));
   pll_check(L, pln_tensor_read(t, host));
   return host;
@@ -194,7 +198,7 @@ static char *read_all(lua_State *L, pln_Tensor *t) {
 static int tensor_totable(lua_State *L) {
   pln_Tensor *t = pll_tensor(L, 1, "totable", "t");
   bool int64 = wants_int64(L, 2);
-  const char *host = read_all(L, t);
+  const char *host = read_all(L, t, "totable: reading a tensor");
   luaL_checkstack(L, PLN_MAX_DIMS + 4, "totable");
   if (t->ndim == 0)
     pll_push_value(L, (pln_DType)t->dtype, host, int64);
@@ -207,7 +211,7 @@ static int tensor_totable(lua_State *L) {
 static int tensor_flat(lua_State *L) {
   pln_Tensor *t = pll_tensor(L, 1, "flat", "t");
   bool int64 = wants_int64(L, 2);
-  const char *host = read_all(L, t);
+  const char *host = read_all(L, t, "flat: reading a tensor");
   int item = pln_dtype_size((pln_DType)t->dtype);
   lua_createtable(L, (int)(t->numel < 1 << 26 ? t->numel : 1 << 26), 0);
   for (int64_t k = 0; k < t->numel; k++) {
@@ -220,7 +224,7 @@ static int tensor_flat(lua_State *L) {
 /* bytes(t): the elements row-major as a string of the machine's byte order. */
 static int tensor_bytes(lua_State *L) {
   pln_Tensor *t = pll_tensor(L, 1, "bytes", "t");
-  const char *host = read_all(L, t);
+  const char *host = read_all(L, t, "bytes: reading a tensor");
   lua_pushlstring(L, host, (size_t)t->numel * (size_t)pln_dtype_size((pln_DType)t->dtype));
   return 1;
 }
@@ -231,6 +235,7 @@ static int tensor_set_bytes(lua_State *L) {
   size_t n, want = (size_t)t->numel * (size_t)pln_dtype_size((pln_DType)t->dtype);
   const char *bytes = luaL_checklstring(L, 2, &n);
   if (n != want) return pll_argument(L, "set_bytes", "%d bytes were expected, got %d", (int)want, (int)n);
+  pll_refuse_in_capture(L, t->engine, "set_bytes: uploading values");
   pll_check(L, pln_tensor_write(t, bytes));
   lua_settop(L, 1);
   return 1;

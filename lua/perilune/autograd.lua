@@ -177,11 +177,11 @@ function autograd.checkpoint(fn, ...)
       end
     end
     local now = eng:rng()
-    eng:rng(state)
+    A.rewind(eng, state)
     local before = A.record_on(eng, true)
     local results = pack(pcall(fn, unpack(again, 1, again.n)))
     A.record_on(eng, before)
-    eng:rng(now)
+    A.rewind(eng, now)
     if not results[1] then error(results[2], 0) end
     local outputs, gradients, n = {}, {}, 0
     for i = 2, results.n do

@@ -190,10 +190,11 @@ end
 function methods:param(shape, values, options)
   local dtype = creation_options("param", options, 2)
   if shape == nil then error("param: a shape was expected, got nil", 2) end
-  return core.autograd.param(from_values(self, "param", values, dtype, shape, "persistent"))
+  return from_values(self, "param", values, dtype, shape, "param")
 end
 
 for name, fn in pairs(require "perilune.autograd".engine_methods) do methods[name] = fn end
+for name, fn in pairs(require "perilune.capture".engine_methods) do methods[name] = fn end
 
 --- Poison on or off, or a table { on = {"reset", "free", "alloc"}, word =, redzone = }, or the name of a setting's file; without an argument
 --- the present setting.

@@ -92,6 +92,17 @@ static pln_Status seed_one(pln_Run *r, const pln_Node *n, int output, pln_Tensor
     if (shape.size[d] != 1)
       return pln_fail(PLN_EGRAD, "backward: the tensor has shape %s; only of one element the gradient needs not be given",
                       pln_shape_text(shape.ndim, shape.size, text));
+  if (PLN_UNLIKELY(r->e->capture != NULL)) { /* a replay must find 1 there whatever has been written to it since */
+    pln_Args a;
+    pln_args_init(&pln_ops[PLN_OP_ones], &a);
+    a.place = r->place;
+    a.opt[0].given = a.opt[1].given = 1;
+    a.opt[0].list = shape;
+    a.opt[1].i = n->out[output].dtype;
+    PLN_TRY(pln_op_run(r->e, &pln_ops[PLN_OP_ones], &a));
+    *dy_p = a.out[0];
+    return PLN_OK;
+  }
   pln_Tensor *one = tape->one[which];
   if (tape->one_version[which] != one->storage->version) { /* somebody wrote to a gradient that he was handed */
     pln_Args a;

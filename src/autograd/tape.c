@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "../alloc.h"
-#include "../engine.h"
+#include "../capture.h"
 #include "../fault.h"
 #include "../ops/random.h"
 
@@ -17,12 +17,13 @@ static pln_Status make_one(pln_Engine *e, pln_DType dtype, pln_Tensor **t_p) {
   pln_Shape shape = {0, {0}};
   float f = 1;
   double d = 1;
-  PLN_TRY(pln_tensor_new(e, PLN_HOME_PERSISTENT, dtype, &shape, t_p));
-  pln_Status status = pln_tensor_write(*t_p, dtype == PLN_F32 ? (void *)&f : (void *)&d);
-  if (status != PLN_OK) {
+  pln_Capture *capture = pln_capture_pause(e);
+  pln_Status status = pln_tensor_new(e, PLN_HOME_PERSISTENT, dtype, &shape, t_p);
+  if (status == PLN_OK && (status = pln_tensor_write(*t_p, dtype == PLN_F32 ? (void *)&f : (void *)&d)) != PLN_OK) {
     pln_tensor_release(*t_p);
     *t_p = NULL;
   }
+  pln_capture_resume(e, capture);
   return status;
 }
 
@@ -471,20 +472,27 @@ pln_Status pln_tensor_require_grad(pln_Tensor *t, bool on) {
   return new_leaf(t, &leaf);
 }
 
+static pln_Status zero_grad(pln_Engine *e, const pln_Node *leaf, pln_Tensor **t_p) {
+  pln_Shape shape = pln_node_out_shape(leaf, 0);
+  pln_Args a;
+  PLN_TRY(pln_tensor_new(e, PLN_HOME_PERSISTENT, (pln_DType)leaf->out[0].dtype, &shape, t_p));
+  pln_args_init(&pln_ops[PLN_OP_zero], &a);
+  a.in[0] = *t_p;
+  pln_Status status = pln_op_run(e, &pln_ops[PLN_OP_zero], &a);
+  if (status != PLN_OK) pln_tensor_release(*t_p);
+  return status;
+}
+
+/* In a capture the sum of a leaf from before it begins once, not with each replay. */
 pln_Status pln_leaf_grad(pln_Node *leaf, pln_Tensor **grad_p) {
   if (!leaf->grad) {
-    pln_Shape shape = pln_node_out_shape(leaf, 0);
     pln_Engine *e = leaf->engine;
+    bool once = e->capture && leaf->out[0].serial < e->capture->serial;
+    pln_Capture *capture = once ? pln_capture_pause(e) : NULL;
     pln_Tensor *t;
-    PLN_TRY(pln_tensor_new(e, PLN_HOME_PERSISTENT, (pln_DType)leaf->out[0].dtype, &shape, &t));
-    pln_Args a;
-    pln_args_init(&pln_ops[PLN_OP_zero], &a);
-    a.in[0] = t;
-    pln_Status status = pln_op_run(e, &pln_ops[PLN_OP_zero], &a);
-    if (status != PLN_OK) {
-      pln_tensor_release(t);
-      return status;
-    }
+    pln_Status status = zero_grad(e, leaf, &t);
+    if (once) pln_capture_resume(e, capture);
+    PLN_TRY(status);
     leaf->grad = t;
   }
   *grad_p = leaf->grad;
@@ -503,13 +511,9 @@ void pln_tape_header_gone(pln_Tensor *t) {
 
 pln_Status pln_segment_open(pln_Engine *e, int slot, pln_Segment **s_p) {
   pln_Tape *tape = e->tape;
-  pln_Segment *s = pln_calloc(1, sizeof *s), *old = tape->segment;
+  pln_Segment *s = pln_calloc(1, sizeof *s);
   if (!s) return pln_fail(PLN_ENOMEM, "out of memory for a recorded op");
-  if (old) {
-    old->resets = e->count_resets;
-    tape->segment = NULL;
-    if (!old->count) end_segment(tape, old);
-  }
+  pln_tape_seal(e);
   s->anchored = s->listed = 1;
   s->slot = slot;
   s->older = tape->newest_segment;
@@ -525,6 +529,21 @@ void pln_segment_drop(pln_Engine *e, pln_Segment *s) {
     end_segment(e->tape, s);
   }
   pln_mfree(s);
+}
+
+void pln_tape_seal(pln_Engine *e) {
+  pln_Segment *s = e->tape ? e->tape->segment : NULL;
+  if (!s) return;
+  s->resets = e->count_resets;
+  e->tape->segment = NULL;
+  if (!s->count) end_segment(e->tape, s);
+}
+
+void pln_tape_forget(pln_Engine *e, uint64_t node, uint64_t header) {
+  for (pln_Node *n = e->tape->newest, *older; n && n->object.serial > node; n = older) {
+    older = n->older;
+    if (n->kind != PLN_NODE_LEAF || n->out[0].serial > header) pln_node_drop(n);
+  }
 }
 
 /* An open segment that still has nodes is sealed, so that its age counts; an empty one serves on. */

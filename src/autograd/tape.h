@@ -128,6 +128,10 @@ typedef struct pln_Tape {
 pln_Status pln_tape_open(struct pln_Engine *e);
 /* Drops every graph of the engine. */
 void pln_tape_close(struct pln_Engine *e);
+/* What is recorded from now on goes into a segment of its own. */
+void pln_tape_seal(struct pln_Engine *e);
+/* Drops the nodes newer than `node`; leaves only if their header is newer than `header`. */
+void pln_tape_forget(struct pln_Engine *e, uint64_t node, uint64_t header);
 /* Before the arena ends an epoch by a reset: graphs older than `graph_resets` go. */
 void pln_tape_reset(struct pln_Engine *e);
 /* Switches recording; returns what it was. */

@@ -25,4 +25,11 @@ static inline void pln_random_from_tensor(pln_Prep *p, pln_Tensor *t) {
   pln_prep_arg(p, p->call.nin++, t);
 }
 
+/* Whether the record reads its draw number from a tensor. */
+static inline bool pln_random_reads_draw(const pln_Call *c) {
+  uint32_t flags = pln_ops[c->op].flags;
+  int tensors = flags & PLN_OP_CREATE ? 0 : 1;
+  return (flags & PLN_OP_RANDOM || c->op == PLN_OP_dropout_backward) && c->nin > tensors;
+}
+
 #endif
