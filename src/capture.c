@@ -131,7 +131,7 @@ pln_Status pln_capture_call(pln_Prep *p) {
   const pln_OpDef *op = p->op;
   pln_Args *a = p->a;
   const pln_Opt *drawn = &a->opt[op->nopt];
-  if (op->flags & PLN_OP_RANDOM && drawn->given) {
+  if (!p->done && op->flags & PLN_OP_RANDOM && drawn->given) {
     pln_Tensor *t = NULL;
     PLN_TRY(draw_tensor(c, (uint64_t)drawn->i, &t));
     pln_random_from_tensor(p, t);
@@ -139,8 +139,8 @@ pln_Status pln_capture_call(pln_Prep *p) {
   for (int i = 0; i < a->nin; i++) PLN_TRY(use_tensor(c, op, a->in[i], false));
   for (int i = 0; i < a->nlist; i++) PLN_TRY(use_tensor(c, op, a->list[i], false));
   for (int i = 0; i < p->ntemps; i++) PLN_TRY(use_tensor(c, op, p->temp[i], true));
-  for (int k = 0; k < op->nout; k++) PLN_TRY(use_tensor(c, op, a->out[k], true));
-  return add_call(c, &p->call);
+  for (int k = 0; k < op->nout; k++) PLN_TRY(use_tensor(c, op, a->out[k], !p->done));
+  return p->done ? PLN_OK : add_call(c, &p->call);
 }
 
 /* --- recording ---------------------------------------------------------------------------------- */

@@ -71,7 +71,7 @@ void pln_capture_free(pln_Capture *c);
 
 /* Before an op prepares: whether it can be captured. */
 pln_Status pln_capture_admit(pln_Engine *e, const pln_OpDef *op);
-/* In place of a launch. */
+/* In place of a launch; without one (p->done) it only holds the tensors. */
 pln_Status pln_capture_call(pln_Prep *p);
 /* An op failed: without memory the capture has a hole and cannot succeed any more. */
 pln_Status pln_capture_failed(pln_Engine *e, const pln_OpDef *op, pln_Status status);

@@ -490,7 +490,7 @@ static pln_Status run_prepared(pln_Engine *e, const pln_OpDef *op, pln_Args *a, 
   if (PLN_LIKELY(status == PLN_OK)) {
     bool captured = e->hooks & PLN_HOOK_CAPTURE;
     if (PLN_UNLIKELY(captured)) {
-      if (!p.done) status = pln_capture_call(&p);
+      status = pln_capture_call(&p);
     } else if (calls == e->calls) { /* else prepare did work of its own */
       status = pln_plan_keep(&p, key);
     }
