@@ -25,7 +25,7 @@
 pln_OpDef pln_ops[PLN_NOPS] = {
 #define OP(name, signature, nout, flags, dtypes, prepare, kernel, backward, samples, domain, rtol, doc) \
   [PLN_OP_##name] = {#name, signature, flags, dtypes, pln_prepare_##prepare, plg_##backward, samples, domain, rtol, doc, nout, \
-                     0, 0, 0, 0, 0, {{{0}, 0, 0, 0, 0, 0, {0}}}},
+                     PLN_OP_##name, 0, 0, 0, 0, 0, 0, {{{0}, 0, 0, 0, 0, 0, {0}}}},
 #include "ops.def"
 };
 
@@ -118,6 +118,8 @@ static pln_Status parse_signature(pln_OpDef *op) {
   op->nopt = (uint8_t)nopt;
   op->lead = 0;
   while (op->lead < slots && op->slot[op->lead].kind < PLN_SLOT_TENSORS) op->lead++;
+  op->numbers = nin > 0;
+  for (int k = 0; k < op->lead; k++) op->numbers &= op->slot[k].kind == PLN_SLOT_NUMBER_OR_TENSOR;
   op->plain = nin >= 1 && nin <= 2 && op->nout == 1 && !nopt && slots == nin && !(op->flags & PLN_OP_INPLACE);
   return PLN_OK;
 }
@@ -536,8 +538,20 @@ static inline pln_Status run_planned(pln_Engine *e, const pln_OpDef *op, pln_Arg
   return e->backend->launch(e, c);
 }
 
+/* Apart, for the size of its frame. */
+__attribute__((noinline)) static pln_Status run_other(pln_Engine *e, const pln_OpDef *op, pln_Args *a, uint8_t *made) {
+  pln_PlanKey key;
+  key.words = 0;
+  if (PLN_UNLIKELY(e->hooks & PLN_HOOK_CAPTURE)) {
+    PLN_TRY(pln_capture_admit(e, op)); /* prepare tells what the record refers to: no plan */
+    return run_prepared(e, op, a, &key, made);
+  }
+  const pln_Plan *plan = pln_plan_find(e, op, a, &key);
+  return plan ? run_planned(e, op, a, plan, made) : run_prepared(e, op, a, &key, made);
+}
+
 pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
-  pln_OpId id = (pln_OpId)(op - pln_ops);
+  pln_OpId id = (pln_OpId)op->id;
   pln_TapePlan recording = PLN_TAPE_PLAIN;
   bool quiet = false;
   uint8_t made[PLN_MAX_OUT] = {0};
@@ -546,13 +560,10 @@ pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
     if (recording == PLN_TAPE_RECORD && pln_recorded_as(id) != id) return run_recorded(e, op, a);
     if (quiet) pln_tape_record_on(e, false);
   }
-  pln_PlanKey key;
   const pln_Plan *plan = NULL;
-  if (PLN_UNLIKELY(e->hooks & PLN_HOOK_CAPTURE)) /* prepare tells what the record refers to */
-    PLN_TRY(pln_capture_admit(e, op));
-  else
-    plan = pln_plan_find(e, op, a, &key);
-  pln_Status status = plan ? run_planned(e, op, a, plan, made) : run_prepared(e, op, a, &key, made);
+  if (PLN_LIKELY(op->plain && e->plans) && !PLN_UNLIKELY(e->hooks & PLN_HOOK_CAPTURE) && !PLN_UNLIKELY(pln_fault_any))
+    plan = pln_plan_find_plain(e->plans, op, a);
+  pln_Status status = PLN_LIKELY(plan != NULL) ? run_planned(e, op, a, plan, made) : run_other(e, op, a, made);
   if (PLN_UNLIKELY(quiet)) pln_tape_record_on(e, true);
   if (PLN_LIKELY(status == PLN_OK)) {
     if (!(op->flags & (PLN_OP_VIEW | PLN_OP_COMPOSITE))) /* those wrote through the ops that they ran */

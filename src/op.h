@@ -93,8 +93,10 @@ typedef struct pln_OpDef {
   const char *doc;
   uint8_t nout;
   /* made of the signature at start: */
+  uint16_t id;     /* pln_OpId */
   uint8_t nslots, nin, nopt;
   uint8_t lead;    /* tensor slots before the first other one */
+  uint8_t numbers; /* each operand may be a number */
   uint8_t plain;   /* at most two operands, one result, no options, not in place: see plan.c */
   pln_Slot slot[PLN_MAX_SLOTS];
 } pln_OpDef;

@@ -10,20 +10,7 @@
 #include "engine.h"
 #include "fault.h"
 
-#define LAYOUTS 1024 /* powers of two */
 #define WAYS 4
-#define PLANS 1024
-
-typedef struct Slot {
-  uint64_t missed; /* hash of the last call that was not found here */
-  pln_Plan *plan;
-} Slot;
-
-typedef struct pln_Plans {
-  uint32_t number; /* of the last new layout */
-  pln_Layout layout[LAYOUTS];
-  Slot slot[PLANS];
-} pln_Plans;
 
 static inline uint64_t mix(uint64_t h, uint64_t word) { return (h ^ word ^ h >> 29) * UINT64_C(0x9e3779b97f4a7c15); }
 
@@ -51,7 +38,7 @@ static void describe(pln_Layout *l, const pln_Tensor *t, uint32_t number) {
 __attribute__((noinline)) static uint32_t find_layout(pln_Plans *all, pln_Tensor *t) {
   uint64_t h = mix(t->dtype, t->ndim);
   for (int d = 0; d < t->ndim; d++) h = mix(mix(h, (uint64_t)t->shape[d]), (uint64_t)t->stride[d]);
-  pln_Layout *set = &all->layout[(h >> 40) % (LAYOUTS / WAYS) * WAYS];
+  pln_Layout *set = &all->layout[(h >> 40) % (PLN_LAYOUTS / WAYS) * WAYS];
   for (int i = 0; i < WAYS; i++)
     if (set[i].number && shows(&set[i], t)) return t->layout = set[i].number;
   if (all->number == UINT32_MAX) return 0;
@@ -69,9 +56,6 @@ static inline uint64_t bits_of(double number) {
   return bits;
 }
 
-/* Whether two tensors of one storage are the same view; layouts are known. */
-static inline bool same(const pln_Tensor *a, const pln_Tensor *b) { return a->data == b->data && a->layout == b->layout; }
-
 /* Bits of which operands are the same view; false if some share memory otherwise and one of them is written. */
 static bool sharing(const pln_OpDef *op, const pln_Args *a, uint64_t *bits_p) {
   uint64_t bits = 0;
@@ -83,7 +67,7 @@ static bool sharing(const pln_OpDef *op, const pln_Args *a, uint64_t *bits_p) {
       const pln_Tensor *u = a->in[j];
       if (!t || !u || t->storage != u->storage) continue;
       if (inplace) return false;
-      if (same(t, u)) bits |= UINT64_C(1) << shift;
+      if (pln_plan_same(t, u)) bits |= UINT64_C(1) << shift;
     }
   }
   for (int k = 0; k < op->nout; k++) {
@@ -93,7 +77,7 @@ static bool sharing(const pln_OpDef *op, const pln_Args *a, uint64_t *bits_p) {
       if (a->out[j] && a->out[j]->storage == out->storage) return false;
     for (int i = 0; i < op->nin; i++) {
       if (!a->in[i] || a->in[i]->storage != out->storage) continue;
-      if (inplace || !same(a->in[i], out)) return false;
+      if (inplace || !pln_plan_same(a->in[i], out)) return false;
       bits |= UINT64_C(1) << (36 + k * PLN_MAX_IN + i);
     }
   }
@@ -122,50 +106,13 @@ static inline uint64_t hash_of(const uint64_t *word, uint32_t n) {
   return h;
 }
 
-#define SHORT 3 /* words of a short key; long ones have more */
-
-/* The common case in as few instructions as can be: at most two operands, one result, no options. False: the long way. */
-static inline bool short_key(const pln_OpDef *op, const pln_Args *a, pln_PlanKey *key) {
-  if (PLN_UNLIKELY(!op->plain)) return false;
-  pln_Tensor *x = a->in[0], *y = a->in[1], *out = a->out[0];
-  uint64_t lx = 0, ly = 0, lo = 0, number = 0, sharing = 0;
-  if (PLN_LIKELY(x != NULL)) {
-    if (PLN_UNLIKELY(!(lx = x->layout))) return false;
-  } else {
-    number = bits_of(a->num[0]);
-  }
-  if (PLN_LIKELY(y != NULL)) {
-    if (PLN_UNLIKELY(!(ly = y->layout))) return false;
-    if (x && PLN_UNLIKELY(x->storage == y->storage) && same(x, y)) sharing = 1;
-  } else if (a->numbers & 2) {
-    number = bits_of(a->num[1]);
-  }
-  if (out) {
-    if (PLN_UNLIKELY(!(lo = out->layout))) return false;
-    if (x && out->storage == x->storage) {
-      if (!same(x, out)) return false;
-      sharing |= 2;
-    }
-    if (y && out->storage == y->storage) {
-      if (!same(y, out)) return false;
-      sharing |= 4;
-    }
-  }
-  key->word[0] = lx | ly << 32;
-  key->word[1] = (uint64_t)(op - pln_ops) | sharing << 16 | (uint64_t)a->numbers << 20 | lo << 32;
-  key->word[2] = number;
-  key->words = SHORT;
-  uint64_t h = (key->word[0] ^ number) * UINT64_C(0x9e3779b97f4a7c15) ^ key->word[1] * UINT64_C(0xc2b2ae3d27d4eb4f);
-  key->hash = h ^ h >> 31;
-  return true;
-}
-
 /* Layouts, numbers, options and sharing, in a row. */
 static bool make_key(pln_Plans *all, const pln_OpDef *op, const pln_Args *a, pln_PlanKey *key) {
-  if (PLN_LIKELY(short_key(op, a, key))) return true;
+  key->words = PLN_PLAN_SHORT;
+  if (op->plain && pln_plan_short_key(op, a, key->word, &key->hash)) return true;
   uint32_t n = 0;
   uint32_t tensors = 0;
-  key->word[n++] = (uint64_t)(op - pln_ops) | (uint64_t)a->numbers << 16;
+  key->word[n++] = (uint64_t)op->id | (uint64_t)a->numbers << 16;
   for (int i = 0; i < op->nin; i++) {
     pln_Tensor *t = a->in[i];
     if (PLN_LIKELY(t != NULL)) {
@@ -189,13 +136,14 @@ static bool make_key(pln_Plans *all, const pln_OpDef *op, const pln_Args *a, pln
   key->word[n++] = bits;
   key->words = n;
   if (op->nopt) options_key(op, a, key);
-  if (op->plain) return short_key(op, a, key); /* now that the layouts are known */
-  while (key->words <= SHORT) key->word[key->words++] = 0;
+  if (op->plain) { /* now that the layouts are known */
+    key->words = PLN_PLAN_SHORT;
+    return pln_plan_short_key(op, a, key->word, &key->hash);
+  }
+  while (key->words <= PLN_PLAN_SHORT) key->word[key->words++] = 0; /* never as long as a short one */
   key->hash = hash_of(key->word, key->words);
   return true;
 }
-
-static inline Slot *slot_of(pln_Plans *all, uint64_t hash) { return &all->slot[hash >> 32 & (PLANS - 1)]; }
 
 const pln_Plan *pln_plan_find(pln_Engine *e, const pln_OpDef *op, const pln_Args *a, pln_PlanKey *key) {
   key->words = 0;
@@ -206,13 +154,12 @@ const pln_Plan *pln_plan_find(pln_Engine *e, const pln_OpDef *op, const pln_Args
     key->words = 0;
     return NULL;
   }
-  const pln_Plan *plan = slot_of(e->plans, key->hash)->plan;
-  if (PLN_UNLIKELY(!plan) || PLN_UNLIKELY(plan->hash != key->hash) || PLN_UNLIKELY(plan->nkey != key->words)) return NULL;
-  if (PLN_UNLIKELY(plan->key[0] != key->word[0]) || PLN_UNLIKELY(plan->key[1] != key->word[1]) ||
-      PLN_UNLIKELY(plan->key[2] != key->word[2]))
-    return NULL;
-  for (uint32_t i = SHORT; i < key->words; i++)
-    if (plan->key[i] != key->word[i]) return NULL;
+  const pln_Plan *plan = pln_plan_slot(e->plans, key->hash)->plan;
+  if (!plan || plan->nwords != key->words) return NULL;
+  for (uint32_t i = 0; i < PLN_PLAN_SHORT; i++)
+    if (plan->word[i] != key->word[i]) return NULL;
+  for (uint32_t i = PLN_PLAN_SHORT; i < key->words; i++)
+    if (plan->rest[i - PLN_PLAN_SHORT] != key->word[i]) return NULL;
   return plan;
 }
 
@@ -279,7 +226,7 @@ pln_Status pln_plan_keep(pln_Prep *p, pln_PlanKey *key) {
     return e->plans ? PLN_OK : pln_fail(PLN_ENOMEM, "out of memory for the plans of an engine");
   }
   if (!key->words || p->ntemps || p->nback) return PLN_OK;
-  Slot *slot = slot_of(e->plans, key->hash);
+  pln_PlanSlot *slot = pln_plan_slot(e->plans, key->hash);
   if (slot->missed != key->hash) {
     slot->missed = key->hash;
     return PLN_OK;
@@ -288,15 +235,16 @@ pln_Status pln_plan_keep(pln_Prep *p, pln_PlanKey *key) {
   for (int k = 0; k < p->op->nout; k++)
     if (p->a->out[k] && !p->a->out[k]->layout && !find_layout(e->plans, p->a->out[k])) return PLN_OK;
   if (!describe_call(p, &found)) return PLN_OK;
-  size_t bytes = sizeof found + key->words * sizeof(uint64_t) + (found.view ? 0 : pln_call_bytes(&p->call));
+  uint32_t rest = key->words - PLN_PLAN_SHORT;
+  size_t bytes = sizeof found + rest * sizeof(uint64_t) + (found.view ? 0 : pln_call_bytes(&p->call));
   pln_Plan *plan = pln_malloc(bytes);
   if (!plan) return pln_fail(PLN_ENOMEM, "out of memory for the plan of an op");
   *plan = found;
-  plan->hash = key->hash;
-  plan->nkey = (uint8_t)key->words;
-  plan->key = (uint64_t *)(plan + 1);
-  memcpy(plan->key, key->word, key->words * sizeof(uint64_t));
-  plan->call = (pln_Call *)(plan->key + key->words);
+  plan->nwords = (uint8_t)key->words;
+  memcpy(plan->word, key->word, sizeof plan->word);
+  plan->rest = (uint64_t *)(plan + 1);
+  memcpy(plan->rest, key->word + PLN_PLAN_SHORT, rest * sizeof(uint64_t));
+  plan->call = (pln_Call *)(plan->rest + rest);
   if (!plan->view) memcpy(plan->call, &p->call, pln_call_bytes(&p->call));
   for (int k = 0; k < p->op->nout; k++)
     if (p->a->out[k]) describe(&plan->out[k], p->a->out[k], p->a->out[k]->layout);
@@ -307,7 +255,7 @@ pln_Status pln_plan_keep(pln_Prep *p, pln_PlanKey *key) {
 
 void pln_plans_free(pln_Engine *e) {
   if (!e->plans) return;
-  for (int i = 0; i < PLANS; i++) pln_mfree(e->plans->slot[i].plan);
+  for (int i = 0; i < PLN_PLANS; i++) pln_mfree(e->plans->slot[i].plan);
   pln_mfree(e->plans);
   e->plans = NULL;
 }

@@ -9,6 +9,8 @@
 #ifndef PLN_PLAN_H
 #define PLN_PLAN_H
 
+#include <string.h>
+
 #include "op.h"
 
 #define PLN_PLAN_NONE 0xff
@@ -22,10 +24,13 @@ typedef struct pln_Layout {
   int64_t shape[PLN_MAX_DIMS], stride[PLN_MAX_DIMS];
 } pln_Layout;
 
+#define PLN_PLAN_WORDS 112
+#define PLN_PLAN_SHORT 3 /* words of the key of a plain op; longer keys have more */
+
 typedef struct pln_Plan {
-  uint64_t hash;
-  uint64_t *key;
-  uint8_t nkey;
+  uint64_t word[PLN_PLAN_SHORT];    /* of the key, the first; */
+  uint64_t *rest;                   /* and the others */
+  uint8_t nwords;
   uint8_t view;                     /* the result shows operand 0, `offset` bytes on; nothing is launched */
   uint8_t nargs;
   uint16_t source[PLN_MAX_ARGS];    /* where in pln_Args the tensor stands whose address call argument k has; 0: it has none */
@@ -35,14 +40,76 @@ typedef struct pln_Plan {
   pln_Call *call;                   /* as far as its last argument */
 } pln_Plan;
 
-#define PLN_PLAN_WORDS 112
-
 /* A call's key on its way from the look-up to pln_plan_keep; words == 0: this call has no plan. */
 typedef struct pln_PlanKey {
   uint32_t words;
   uint64_t hash;
   uint64_t word[PLN_PLAN_WORDS];
 } pln_PlanKey;
+
+typedef struct pln_PlanSlot {
+  uint64_t missed; /* hash of the last call that was not found here */
+  pln_Plan *plan;
+} pln_PlanSlot;
+
+#define PLN_LAYOUTS 1024 /* powers of two */
+#define PLN_PLANS 1024
+
+typedef struct pln_Plans {
+  uint32_t number; /* of the last new layout */
+  pln_PlanSlot slot[PLN_PLANS];
+  pln_Layout layout[PLN_LAYOUTS];
+} pln_Plans;
+
+static inline pln_PlanSlot *pln_plan_slot(pln_Plans *all, uint64_t hash) { return &all->slot[hash >> 20 & (PLN_PLANS - 1)]; }
+
+/* Two tensors of one storage that are the same view; layouts are known. */
+static inline bool pln_plan_same(const pln_Tensor *a, const pln_Tensor *b) { return a->data == b->data && a->layout == b->layout; }
+
+/* The key of a plain op (pln_OpDef.plain) and its hash; false if a layout is unknown or memory is shared in part. */
+static inline bool pln_plan_short_key(const pln_OpDef *op, const pln_Args *a, uint64_t *word, uint64_t *hash_p) {
+  const pln_Tensor *x = a->in[0], *y = a->in[1], *out = a->out[0];
+  uint64_t lx = 0, ly = 0, lo = 0, number = 0, sharing = 0;
+  if (PLN_LIKELY(x != NULL)) {
+    if (PLN_UNLIKELY(!(lx = x->layout))) return false;
+  } else if (a->numbers & 1) {
+    memcpy(&number, &a->num[0], sizeof number);
+  }
+  if (y) {
+    if (PLN_UNLIKELY(!(ly = y->layout))) return false;
+    if (PLN_UNLIKELY(x && x->storage == y->storage) && pln_plan_same(x, y)) sharing = 1;
+  } else if (a->numbers & 2) {
+    memcpy(&number, &a->num[1], sizeof number);
+  }
+  if (out) {
+    if (PLN_UNLIKELY(!(lo = out->layout))) return false;
+    if (x && out->storage == x->storage) {
+      if (!pln_plan_same(x, out)) return false;
+      sharing |= 2;
+    }
+    if (y && out->storage == y->storage) {
+      if (!pln_plan_same(y, out)) return false;
+      sharing |= 4;
+    }
+  }
+  word[0] = lx | ly << 32;
+  word[1] = op->id | sharing << 16 | (uint64_t)a->numbers << 20 | lo << 32;
+  word[2] = number;
+  uint64_t h = (word[0] ^ number) * UINT64_C(0x9e3779b97f4a7c15) ^ word[1] * UINT64_C(0xc2b2ae3d27d4eb4f);
+  *hash_p = h ^ h >> 31;
+  return true;
+}
+
+/* The plan of a call of a plain op, the short way to the same as pln_plan_find. */
+static inline const pln_Plan *pln_plan_find_plain(pln_Plans *all, const pln_OpDef *op, const pln_Args *a) {
+  uint64_t word[PLN_PLAN_SHORT], hash;
+  if (PLN_UNLIKELY(!pln_plan_short_key(op, a, word, &hash))) return NULL;
+  const pln_Plan *plan = pln_plan_slot(all, hash)->plan;
+  if (PLN_UNLIKELY(!plan) || PLN_UNLIKELY(plan->word[0] != word[0]) || PLN_UNLIKELY(plan->word[1] != word[1]) ||
+      PLN_UNLIKELY(plan->word[2] != word[2]))
+    return NULL;
+  return plan;
+}
 
 /* The plan of a call, NULL if there is none. */
 const pln_Plan *pln_plan_find(struct pln_Engine *e, const pln_OpDef *op, const pln_Args *a, pln_PlanKey *key);

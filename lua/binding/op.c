@@ -294,8 +294,8 @@ static PLN_COLD int push_results(lua_State *L, pln_Engine *e, pln_Args *a) {
   return n;
 }
 
-int pll_op(lua_State *L) {
-  const pln_OpDef *op = lua_touserdata(L, lua_upvalueindex(PLL_UP_OP));
+/* Any op in any form. */
+__attribute__((noinline)) static int run_general(lua_State *L, const pln_OpDef *op) {
   pln_Args a;
   Reader r = {L, op, &a, NULL, 1, lua_gettop(L), {0}, 0};
   pln_args_init(op, &a);
@@ -343,4 +343,68 @@ int pll_op(lua_State *L) {
   if (PLN_UNLIKELY(n < op->nout)) lua_settop(L, first + n - 1);
   pll_settle_if(L, r.e);
   return n;
+}
+
+/* Takes a value that is an operand of this engine, alive, and nothing special; false: it is for the general way. */
+static inline bool take_plain(lua_State *L, int i, pll_Handle *h, pln_Engine **e_p, pln_Args *a, int k) {
+  if (PLN_LIKELY(h != NULL)) {
+    pln_Tensor *t = h->t;
+    if (PLN_UNLIKELY(!pll_alive(h)) || (PLN_UNLIKELY(t->engine != *e_p) && *e_p)) return false;
+    *e_p = t->engine;
+    a->in[k] = t;
+    return true;
+  }
+  if (lua_type(L, i) != LUA_TNUMBER) return false;
+  a->numbers |= 1u << k;
+  a->num[k] = lua_tonumber(L, i);
+  return true;
+}
+
+/* The short way of plain ops (pln_OpDef.plain) when nothing is wrong or special; 0: it is, and nothing has been done. */
+static inline int run_plain(lua_State *L, const pln_OpDef *op) {
+  int top = lua_gettop(L), at = 1;
+  pln_Args a;
+  pll_EngineBox *on;
+  if (PLN_UNLIKELY(!top)) return 0;
+  pll_Handle *h = pll_handle_or_engine(L, 1, &on);
+  pln_Engine *e = NULL;
+  if (on) {
+    e = on->e;
+    if (PLN_UNLIKELY(!e) || top < 2) return 0;
+    h = pll_handle(L, at = 2);
+  }
+  int more = top - at - (op->nin - 1); /* values behind the operands */
+  if (PLN_UNLIKELY(more < 0 || more > 1)) return 0;
+  a.nin = op->nin;
+  a.numbers = 0;
+  a.in[0] = a.in[1] = NULL;
+  a.out[0] = NULL;
+  a.list = NULL;
+  a.nlist = a.nresults = 0;
+  a.results = NULL;
+  a.place = 0;
+  if (PLN_UNLIKELY(!take_plain(L, at, h, &e, &a, 0))) return 0;
+  if (op->nin == 2) {
+    at++;
+    if (PLN_UNLIKELY(!take_plain(L, at, pll_handle(L, at), &e, &a, 1))) return 0;
+  }
+  if (PLN_UNLIKELY(!e) || PLN_UNLIKELY(e->hooks & (PLN_HOOK_TAPE | PLN_HOOK_PLACES)) || PLN_UNLIKELY(a.numbers && !op->numbers)) return 0;
+  if (more) {
+    h = pll_handle(L, top);
+    if (PLN_UNLIKELY(!h) || PLN_UNLIKELY(!pll_alive(h)) || PLN_UNLIKELY(h->t->engine != e)) return 0;
+    a.out[0] = h->t;
+    pll_check(L, pln_op_run(e, op, &a));
+  } else {
+    h = pll_box(L);
+    pll_check(L, pln_op_run(e, op, &a));
+    pll_fill(L, top + 1, h, a.out[0]);
+  }
+  pll_settle_if(L, e);
+  return 1;
+}
+
+int pll_op(lua_State *L) {
+  const pln_OpDef *op = lua_touserdata(L, lua_upvalueindex(PLL_UP_OP));
+  if (PLN_LIKELY(op->plain) && PLN_LIKELY(run_plain(L, op))) return 1;
+  return run_general(L, op);
 }
