@@ -276,6 +276,25 @@ static int row_dim(const Walk *w) {
   return -1;
 }
 
+/* --- few elements ----------------------------------------------------------------------------------- */
+
+pln_Status PLK(elementwise_numbers)(const pln_Call *c, plk_Vec vec) {
+  char *ptr[PLK_MAX_OPERANDS];
+  int64_t step[PLK_MAX_OPERANDS];
+  uint64_t number[PLK_MAX_OPERANDS];
+  for (int k = 0; k < c->nout + c->nin; k++) {
+    const pln_Arg *a = &c->arg[k];
+    ptr[k] = a->data;
+    step[k] = 1;
+    if (a->data) continue;
+    plk_put_number(a->dtype, c->f[PLN_MAX_PARAMS - 1 - (k - c->nout)], &number[k]);
+    ptr[k] = (char *)&number[k];
+    step[k] = 0;
+  }
+  vec(ptr, step, c->numel, c, 0);
+  return PLN_OK;
+}
+
 /* --- the call --------------------------------------------------------------------------------------- */
 
 pln_Status PLK(elementwise_walk)(const pln_Call *c, plk_Vec vec, int broadcasts) {

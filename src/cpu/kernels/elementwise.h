@@ -24,21 +24,6 @@ typedef void (*plk_Vec)(char *const *ptr, const int64_t *step, int64_t n, const 
 /* Runs the vector function over the call's elements, whatever their layout. */
 pln_Status PLK(elementwise_walk)(const pln_Call *c, plk_Vec vec, int broadcasts);
 
-/* The same; n, the number of results and operands, is a constant, and few elements side by side are one short step. */
-PLK_INLINE pln_Status plk_elementwise(const pln_Call *c, int n, plk_Vec vec, int broadcasts) {
-  char *ptr[PLK_MAX_OPERANDS];
-  int64_t step[PLK_MAX_OPERANDS], other = 0;
-  if (c->ndim != 1 || c->numel > PLN_GRAIN) return PLK(elementwise_walk)(c, vec, broadcasts);
-  for (int k = 0; k < n; k++) {
-    ptr[k] = c->arg[k].data;
-    step[k] = 1;
-    other |= ptr[k] ? c->arg[k].stride[0] ^ 1 : 1;
-  }
-  if (other) return PLK(elementwise_walk)(c, vec, broadcasts);
-  vec(ptr, step, c->numel, c, 0);
-  return PLN_OK;
-}
-
 /* A number as an element of the dtype, at the front of the 8 bytes. */
 PLK_INLINE void plk_put_number(int dtype, double v, uint64_t *element) {
   switch (dtype) {
@@ -51,6 +36,29 @@ PLK_INLINE void plk_put_number(int dtype, double v, uint64_t *element) {
     PLK_EACH_DTYPE(CASE)
 #undef CASE
   }
+}
+
+/* elementwise_walk for few elements side by side and numbers. */
+pln_Status PLK(elementwise_numbers)(const pln_Call *c, plk_Vec vec);
+
+/* elementwise_walk; n, the number of results and operands, is a constant, and few elements side by side are one short step. */
+PLK_INLINE pln_Status plk_elementwise(const pln_Call *c, int n, plk_Vec vec, int broadcasts) {
+  char *ptr[PLK_MAX_OPERANDS];
+  int64_t step[PLK_MAX_OPERANDS], other = 0;
+  int numbers = 0;
+  if (c->ndim != 1 || c->numel > PLN_GRAIN) return PLK(elementwise_walk)(c, vec, broadcasts);
+  for (int k = 0; k < n; k++) {
+    ptr[k] = c->arg[k].data;
+    step[k] = 1;
+    if (k && !ptr[k])
+      numbers = 1;
+    else
+      other |= c->arg[k].stride[0] ^ 1;
+  }
+  if (other || (numbers && !broadcasts)) return PLK(elementwise_walk)(c, vec, broadcasts);
+  if (numbers) return PLK(elementwise_numbers)(c, vec);
+  vec(ptr, step, c->numel, c, 0);
+  return PLN_OK;
 }
 
 #endif
