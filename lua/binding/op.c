@@ -388,7 +388,7 @@ static inline int run_plain(lua_State *L, const pln_OpDef *op) {
     at++;
     if (PLN_UNLIKELY(!take_plain(L, at, pll_handle(L, at), &e, &a, 1))) return 0;
   }
-  if (PLN_UNLIKELY(!e) || PLN_UNLIKELY(e->hooks & (PLN_HOOK_TAPE | PLN_HOOK_PLACES)) || PLN_UNLIKELY(a.numbers && !op->numbers)) return 0;
+  if (PLN_UNLIKELY(!e) || PLN_UNLIKELY(e->hooks & (PLN_HOOK_TAPE | PLN_HOOK_PLACES | PLN_HOOK_CAPTURE)) || PLN_UNLIKELY(a.numbers && !op->numbers)) return 0;
   if (more) {
     h = pll_handle(L, top);
     if (PLN_UNLIKELY(!h) || PLN_UNLIKELY(!pll_alive(h)) || PLN_UNLIKELY(h->t->engine != e)) return 0;
