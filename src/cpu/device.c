@@ -9,6 +9,7 @@
 #include "../alloc.h"
 #include "../fault.h"
 #include "gemm.h"
+#include "graph.h"
 #include "parallel.h"
 
 /* One table of kernels per instruction set level; kernels/table.c is compiled for each. */
@@ -168,4 +169,7 @@ const pln_Backend pln_cpu_backend = {
   .upload = cpu_upload,
   .download = cpu_download,
   .queued = cpu_queued,
+  .graph_new = pln_cpu_graph_new,
+  .graph_run = pln_cpu_graph_run,
+  .graph_free = pln_cpu_graph_free,
 };

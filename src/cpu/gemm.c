@@ -34,7 +34,6 @@
 #define FLAT_ROWS 16           /* with fewer rows, tasks have more columns */
 #define FLAT_COLS 512
 #define SPREAD 64              /* side of a block on its way to a C without contiguous rows */
-#define PLAIN_SIDE 48          /* products up to this go straight to the kernel */
 #define MAX_MR 14
 #define MAX_NR(T) (int)(128 / sizeof(T))
 

@@ -320,7 +320,7 @@ __attribute__((noinline)) static void K(small) (const pln_Gemm *g, const T *a, c
     t->row(g->n, g->k, a, g->as1, b, g->bs1, c, g->accumulate);
     return;
   }
-  T strip[PLAIN_SIDE * MAX_NR(T)];
+  T strip[PLN_GEMM_PLAIN * MAX_NR(T)];
   for (int64_t j = 0; j < g->n; j += t->nr) {
     pln_Gemm packed = *g;
     packed.n = packed.bs0 = least(g->n - j, t->nr);
@@ -331,8 +331,7 @@ __attribute__((noinline)) static void K(small) (const pln_Gemm *g, const T *a, c
 
 /* The shortest way for the products that are over before a long one has begun. */
 void GEMM (pln_Threads *pool, const pln_Gemm *g, const T *a, const T *b, T *c) {
-  if (g->batch == 1 && g->cs1 == 1 && (uint64_t)(g->k - 1) < PLAIN_SIDE
-      && (uint64_t)(g->m - 1) < PLAIN_SIDE && (uint64_t)(g->n - 2) < PLAIN_SIDE) {
+  if (pln_gemm_is_plain(g)) {
     if (g->bs1 == 1) pln_gemm_table()->TYPE.direct(g, a, b, c);
     else K(small)(g, a, b, c);
   } else {

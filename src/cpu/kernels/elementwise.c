@@ -9,6 +9,8 @@
 */
 #include "elementwise.h"
 
+#include "../small.h"
+
 enum { FLAT = 512, TILE_ROWS = 16, TILE_COLUMNS = 64, TILE = TILE_ROWS * TILE_COLUMNS };
 
 typedef struct Operand {
@@ -25,6 +27,12 @@ typedef struct Walk {
   Operand operand[PLK_MAX_OPERANDS];
   uint64_t number[PLK_MAX_OPERANDS]; /* a number operand as an element of its dtype */
 } Walk;
+
+/* What the driver is told of an op. */
+typedef struct Described {
+  plk_Vec vec;
+  int broadcasts;
+} Described;
 
 static const int64_t zeros[PLN_MAX_DIMS];
 
@@ -299,6 +307,10 @@ pln_Status PLK(elementwise_numbers)(const pln_Call *c, plk_Vec vec) {
 
 pln_Status PLK(elementwise_walk)(const pln_Call *c, plk_Vec vec, int broadcasts) {
   Walk w;
+  if (PLN_UNLIKELY(c->ndim == 0)) { /* small_elementwise asks */
+    *(Described *)c->scratch = (Described){vec, broadcasts};
+    return PLN_OK;
+  }
   w.c = c;
   w.vec = vec;
   w.n = c->nout + c->nin;
@@ -336,4 +348,60 @@ pln_Status PLK(elementwise_walk)(const pln_Call *c, plk_Vec vec, int broadcasts)
     if (d != last && d != dim) n *= c->size[d];
   }
   return pln_parallel_for(c, n, PLN_GRAIN / TILE, tiles, &t);
+}
+
+/* --- small ones --------------------------------------------------------------------------------------- */
+
+static pln_Status run_row(pln_Small *s) {
+  s->each.vec(s->each.ptr, s->each.step, s->each.n, s->call, 0);
+  return PLN_OK;
+}
+
+/* The same for what may find a fault. */
+static pln_Status run_row_numbered(pln_Small *s) {
+  pln_small_number(s);
+  return run_row(s);
+}
+
+static pln_Status run_rows(pln_Small *s) {
+  char *ptr[PLK_MAX_OPERANDS];
+  pln_small_number(s);
+  memcpy(ptr, s->each.ptr, sizeof ptr);
+  for (int64_t r = 0; r < s->each.rows; r++) {
+    s->each.vec(ptr, s->each.step, s->each.n, s->call, r * s->each.n);
+    for (int k = 0; k < PLK_MAX_OPERANDS; k++) ptr[k] += s->each.next[k];
+  }
+  return PLN_OK;
+}
+
+/* For captures: the vector function alone, over one row or some. */
+void PLK(small_elementwise)(pln_Small *s) {
+  const pln_Call *c = s->call;
+  int n = c->nout + c->nin, last = c->ndim - 1;
+  Described d = {0};
+  pln_Call ask;
+  if (c->ndim > 2 || c->numel > PLN_GRAIN) return;
+  memcpy(&ask, c, pln_call_bytes(c));
+  ask.ndim = 0;
+  ask.scratch = (char *)&d;
+  (void)c->kernel(&ask);
+  s->each.vec = d.vec;
+  s->each.n = c->size[last];
+  s->each.rows = last ? c->size[0] : 1;
+  for (int k = 0; k < PLK_MAX_OPERANDS; k++) {
+    const pln_Arg *a = &c->arg[k];
+    s->each.ptr[k] = NULL;
+    s->each.step[k] = s->each.next[k] = 0;
+    if (k >= n) continue;
+    if (a->data) {
+      s->each.ptr[k] = a->data;
+      s->each.step[k] = a->stride[last];
+      if (last) s->each.next[k] = a->stride[0] * pln_dtype_size((pln_DType)a->dtype);
+    } else {
+      s->each.ptr[k] = (char *)&s->each.number[k];
+      plk_put_number(a->dtype, c->f[PLN_MAX_PARAMS - 1 - (k - c->nout)], &s->each.number[k]);
+    }
+    if (s->each.step[k] != 1 && !(s->each.step[k] == 0 && k > 0 && d.broadcasts)) return;
+  }
+  s->run = last ? run_rows : pln_dtype_is_float((pln_DType)c->arg[0].dtype) ? run_row : run_row_numbered;
 }

@@ -149,6 +149,9 @@ TRANSPOSE_2(_mm512_unpacklo_pd, _mm512_unpackhi_pd)
   static void f##_any (const pln_Gemm *g, const T *a, const T *b, T *c) {                          \
     (g->n <= f##half_lanes ? f##half_direct : f##_direct)(g, a, b, c);                             \
   }                                                                                                \
+  static f##_Direct *f##_any_block (const pln_Gemm *g, int *part_p) {                              \
+    return (g->n <= f##half_lanes ? f##half_block : f##_block)(g, part_p);                         \
+  }                                                                                                \
   static void f##_any_pack (int64_t rows, int64_t ld, int64_t k, const T *in, int64_t s0,          \
                             int64_t s1, T *out) {                                                  \
     (rows <= f##half_lanes ? f##half_pack : f##_pack)(rows, ld, k, in, s0, s1, out);               \
@@ -266,15 +269,17 @@ static inline V K(fma) (V a, V b, V c) {
 
 #ifndef HALF
 #define f32_any f32_direct
+#define f32_any_block f32_block
 #define f32_any_pack f32_pack
 #define f32_any_row f32_row
 #define f64_any f64_direct
+#define f64_any_block f64_block
 #define f64_any_pack f64_pack
 #define f64_any_row f64_row
 #endif
 
 const pln_GemmTable PASTE(pln_gemm_kernel, PLN_ISA) = {
   STRING(PLN_ISA),
-  { MR, 2 * f32_lanes, f32_lanes, f32_any, f32_tile, f32_any_pack, f32_any_row, f32_dot },
-  { MR, 2 * f64_lanes, f64_lanes, f64_any, f64_tile, f64_any_pack, f64_any_row, f64_dot },
+  { MR, 2 * f32_lanes, f32_lanes, f32_any_block, f32_any, f32_tile, f32_any_pack, f32_any_row, f32_dot },
+  { MR, 2 * f64_lanes, f64_lanes, f64_any_block, f64_any, f64_tile, f64_any_pack, f64_any_row, f64_dot },
 };

@@ -17,11 +17,15 @@
 **         = n rounded up to whole vectors.
 ** pack:   out[p*ld + i] = in[i*s0 + p*s1] for i < rows, p < k; zeros for rows <= i < ld.
 ** row:    C (1,n) = or += A * B, k <= PLN_GEMM_KC, with columns of B contiguous and bs1 apart.
+** block:  the part of `direct` that does all of a plain product in one go (NULL: there is none), and what
+**         it wants to be told as `part`.
 ** dot:    continues the 32 chains of a 1 x 1 product, chain l taking each p with p % 32 == l; both
 **         operands contiguous, k a multiple of 32 except in the last call. */
-#define PLN_GEMM_KERNELS(T, NAME)                                                                  \
+#define PLN_GEMM_KERNELS(T, NAME, BLOCK)                                                           \
+  typedef void (*BLOCK)(const pln_Gemm *g, int part, const T *a, const T *b, T *c);                \
   typedef struct NAME {                                                                            \
     int mr, nr, vector;                                                                            \
+    BLOCK (*block)(const pln_Gemm *g, int *part_p);                                                \
     void (*direct)(const pln_Gemm *g, const T *a, const T *b, T *c);                               \
     void (*tile)(int64_t m, int64_t n, int64_t k, const T *a, const T *b, T *c, int64_t cs0,       \
                  int add);                                                                         \
@@ -32,8 +36,8 @@
     void (*dot)(int64_t k, const T *a, const T *b, T *lanes);                                      \
   } NAME;
 
-PLN_GEMM_KERNELS(float, pln_GemmF32)
-PLN_GEMM_KERNELS(double, pln_GemmF64)
+PLN_GEMM_KERNELS(float, pln_GemmF32, pln_GemmBlockF32)
+PLN_GEMM_KERNELS(double, pln_GemmF64, pln_GemmBlockF64)
 
 typedef struct pln_GemmTable {
   const char *isa;
@@ -46,6 +50,13 @@ typedef struct pln_GemmTable {
 #define PLN_GEMM_KC 256
 
 #define PLN_GEMM_LANES 32 /* chains of a dot product */
+
+/* Plain products are over before a long one has begun: one of them, small, its columns of C side by side. */
+#define PLN_GEMM_PLAIN 48 /* largest side */
+static inline int pln_gemm_is_plain (const pln_Gemm *g) {
+  return g->batch == 1 && g->cs1 == 1 && (uint64_t)(g->k - 1) < PLN_GEMM_PLAIN
+         && (uint64_t)(g->m - 1) < PLN_GEMM_PLAIN && (uint64_t)(g->n - 2) < PLN_GEMM_PLAIN;
+}
 
 /* The table in use (gemm.c). */
 const pln_GemmTable *pln_gemm_table(void);

@@ -96,6 +96,12 @@ static void K(direct) (const pln_Gemm *g, const T *a, const T *b, T *c) {
   else K(strips)(g, a, b, c);
 }
 
+static K(Direct) *K(block) (const pln_Gemm *g, int *part_p) {
+  if (g->n > W || g->m > 8) return 0;
+  *part_p = (int)g->n;
+  return K(direct_1)[g->m - 1][g->n != W];
+}
+
 /* Elements of a 16-byte lane: so many terms of k are turned at once. */
 #define E (int)(16 / sizeof(T))
 

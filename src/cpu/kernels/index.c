@@ -4,6 +4,7 @@
 ** Additions to one element are made in the order of the source: tasks share out the positions beside the indexed dim, and each goes along
 ** that dim from start to end.
 */
+#include "../small.h"
 #include "walk.h"
 
 #include <math.h>
@@ -68,6 +69,27 @@ pln_Status PLK(gather)(const pln_Call *c) {
                                                                {gather_1_i64, gather_4_i64, gather_8_i64}};
   int size = pln_dtype_size((pln_DType)c->arg[0].dtype);
   return pln_parallel_for(c, c->numel, PLN_GRAIN, loop[c->arg[2].dtype == PLN_I64][size == 1 ? 0 : size == 4 ? 1 : 2], (void *)c);
+}
+
+/* For captures: one index, and what it names lies side by side. */
+static pln_Status small_pick(pln_Small *s, uint64_t k) {
+  if (PLN_UNLIKELY(--k >= s->pick.places)) return pln_small_call(s); /* says so */
+  const pln_Arg *arg = s->call->arg;
+  memcpy(arg[0].data, arg[1].data + (int64_t)k * s->pick.step, s->pick.bytes);
+  return PLN_OK;
+}
+
+static pln_Status small_pick_i32(pln_Small *s) { return small_pick(s, (uint64_t)*(const int32_t *)s->call->arg[2].data); }
+static pln_Status small_pick_i64(pln_Small *s) { return small_pick(s, (uint64_t)*(const int64_t *)s->call->arg[2].data); }
+
+void PLK(small_gather)(pln_Small *s) {
+  const pln_Call *c = s->call;
+  const int64_t size = pln_dtype_size((pln_DType)c->arg[0].dtype);
+  if (c->ndim != 1 || c->numel > PLN_GRAIN || c->arg[0].stride[0] != 1 || c->arg[1].stride[0] != 1 || c->arg[2].stride[0] != 0) return;
+  s->pick.bytes = (size_t)(c->numel * size);
+  s->pick.step = c->i[0] * size;
+  s->pick.places = (uint64_t)c->i[1];
+  s->run = c->arg[2].dtype == PLN_I64 ? small_pick_i64 : small_pick_i32;
 }
 
 /* --- scatter -------------------------------------------------------------------------------------- */

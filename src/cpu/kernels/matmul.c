@@ -5,7 +5,7 @@
 */
 #include "kernel.h"
 
-#include "../gemm.h"
+#include "../small.h"
 
 /* Multiply-adds in one call of the gemm from which it can use all threads by itself. */
 #define PLN_WHOLE_WORK 1e6
@@ -108,13 +108,50 @@ static pln_Status finish(const pln_Call *c) {
   return pln_parallel_for(c, c->numel * c->i[0], PLN_GRAIN / c->i[1] + 1, loop[c->arg[0].dtype], (void *)c);
 }
 
-pln_Status PLK(matmul)(const pln_Call *c) {
+static inline pln_Gemm gemm_of(const pln_Call *c) {
   int last = c->ndim - 1;
-  pln_Gemm g = {c->i[0], c->i[1], c->i[2], c->i[5], c->i[6], c->i[7], c->i[8], c->i[3], c->i[4],
-                c->size[last], c->arg[1].stride[last], c->arg[2].stride[last], c->arg[0].stride[last], 0};
-  if (PLN_LIKELY(last == 0))
+  return (pln_Gemm){c->i[0], c->i[1], c->i[2], c->i[5], c->i[6], c->i[7], c->i[8], c->i[3], c->i[4],
+                    c->size[last], c->arg[1].stride[last], c->arg[2].stride[last], c->arg[0].stride[last], 0};
+}
+
+pln_Status PLK(matmul)(const pln_Call *c) {
+  pln_Gemm g = gemm_of(c);
+  if (PLN_LIKELY(c->ndim == 1))
     multiply((pln_DType)c->arg[0].dtype, pln_cpu_threads(c), &g, c->arg[0].data, c->arg[1].data, c->arg[2].data);
   else
     PLN_TRY(all_outer(c, &g));
   return PLN_LIKELY(c->nin == 2 && c->f[1] == 1) ? PLN_OK : finish(c);
+}
+
+/* --- small ones ------------------------------------------------------------------------------------- */
+
+#define SMALL(T, S)                                                                                                        \
+  static pln_Status small_block_##S(pln_Small *s) {                                                                        \
+    s->gemm.block_##S(&s->gemm.g, s->gemm.part, s->gemm.a, s->gemm.b, s->gemm.c);                                          \
+    return PLN_OK;                                                                                                         \
+  }                                                                                                                        \
+  static pln_Status small_gemm_##S(pln_Small *s) {                                                                         \
+    pln_gemm_##S(NULL, &s->gemm.g, s->gemm.a, s->gemm.b, s->gemm.c);                                                       \
+    return PLN_OK;                                                                                                         \
+  }
+SMALL(float, f32)
+SMALL(double, f64)
+#undef SMALL
+
+#define ONE_THREAD 32768 /* multiply-adds that are less than what is worth a thread */
+
+void PLK(small_matmul)(pln_Small *s) {
+  const pln_Call *c = s->call;
+  bool single = c->arg[0].dtype == PLN_F32;
+  if (c->ndim != 1 || c->nin != 2 || c->f[1] != 1 || !pln_dtype_is_float((pln_DType)c->arg[0].dtype)) return;
+  pln_Gemm g = gemm_of(c);
+  if ((double)g.m * (double)g.n * (double)g.k * (double)g.batch > ONE_THREAD) return;
+  s->gemm.g = g;
+  s->gemm.c = c->arg[0].data;
+  s->gemm.a = c->arg[1].data;
+  s->gemm.b = c->arg[2].data;
+  s->run = single ? small_gemm_f32 : small_gemm_f64;
+  if (!pln_gemm_is_plain(&g) || g.bs1 != 1) return;
+  if (single && (s->gemm.block_f32 = pln_gemm_table()->f32.block(&g, &s->gemm.part))) s->run = small_block_f32;
+  if (!single && (s->gemm.block_f64 = pln_gemm_table()->f64.block(&g, &s->gemm.part))) s->run = small_block_f64;
 }

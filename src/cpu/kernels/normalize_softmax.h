@@ -5,7 +5,27 @@
 
 /* --- softmax: e^(x - m) / sum ------------------------------------------------------------------- */
 
+/* n <= PLK_BLOCK elements side by side; y may be x. */
+PLK_INLINE void K(softmax_short)(T *y, const T *x, int64_t n) {
+  T m = K(step)(PLK_TOP, LOWEST, K(block_of)(PLK_TOP, x, n));
+  K(exp_all)(y, x, m, n);
+  T scale = 1 / K(block_of)(PLK_SUM, y, n);
+  for (int64_t i = 0; i < n; i++) y[i] *= scale;
+}
+
+static pln_Status K(small_softmax)(pln_Small *s) {
+  char *y = s->call->arg[0].data;
+  const char *x = s->call->arg[1].data;
+  for (int64_t l = 0; l < s->lanes.lanes; l++, y += s->lanes.next[0], x += s->lanes.next[1])
+    K(softmax_short)((T *)y, (const T *)x, s->lanes.n);
+  return PLN_OK;
+}
+
 static void K(softmax_lane)(const plk_Lane *l) {
+  if (l->n <= PLK_BLOCK && l->step[0] == sizeof(T) && l->step[1] == sizeof(T)) {
+    K(softmax_short)((T *)l->p[0], (const T *)l->p[1], l->n);
+    return;
+  }
   T buffer[PLK_BLOCK], m = K(largest)(l, 1), scale = 1 / K(exp_sum)(l, 1, 0, m, 0, l->n);
   for (int64_t k = 0; k < l->n; k += PLK_BLOCK) {
     int64_t n = l->n - k < PLK_BLOCK ? l->n - k : PLK_BLOCK;
