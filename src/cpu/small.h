@@ -11,6 +11,8 @@
 #include "../call.h"
 #include "kernels/gemm_kernel.h"
 
+#define PLN_SMALL_DIMS 3 /* outside the rows of an elementwise op */
+
 struct pln_Small;
 typedef pln_Status (*pln_SmallFn)(struct pln_Small *s);
 
@@ -23,9 +25,11 @@ typedef struct pln_Small {
     struct {      /* rows of elements side by side */
       void (*vec)(char *const *ptr, const int64_t *step, int64_t n, const pln_Call *c, int64_t at);
       char *ptr[4];
-      int64_t step[4], next[4]; /* next: bytes to the next row */
-      int64_t n, rows;
-      uint64_t number[4];       /* operands that are numbers, as elements */
+      int64_t step[4], n;
+      int operands, outer;               /* results and operands; dims outside the rows, */
+      int64_t size[PLN_SMALL_DIMS];      /* innermost first, */
+      int64_t next[PLN_SMALL_DIMS][4];   /* and the bytes by which one step of each moves on */
+      uint64_t number[4];                /* operands that are numbers, as elements */
     } each;
     struct {      /* one product */
       pln_GemmBlockF32 block_f32;

@@ -363,45 +363,62 @@ static pln_Status run_row_numbered(pln_Small *s) {
   return run_row(s);
 }
 
+/* Row after row; the outer dims count like an odometer. */
 static pln_Status run_rows(pln_Small *s) {
   char *ptr[PLK_MAX_OPERANDS];
+  int64_t x[PLN_SMALL_DIMS] = {0};
+  const int n = s->each.operands;
   pln_small_number(s);
-  memcpy(ptr, s->each.ptr, sizeof ptr);
-  for (int64_t r = 0; r < s->each.rows; r++) {
-    s->each.vec(ptr, s->each.step, s->each.n, s->call, r * s->each.n);
-    for (int k = 0; k < PLK_MAX_OPERANDS; k++) ptr[k] += s->each.next[k];
+  for (int k = 0; k < n; k++) ptr[k] = s->each.ptr[k];
+  for (int64_t at = 0;;) {
+    s->each.vec(ptr, s->each.step, s->each.n, s->call, at);
+    at += s->each.n;
+    int d = 0;
+    while (d < s->each.outer && ++x[d] == s->each.size[d]) x[d++] = 0;
+    if (d == s->each.outer) return PLN_OK;
+    for (int k = 0; k < n; k++) ptr[k] += s->each.next[d][k];
   }
-  return PLN_OK;
+}
+
+static void describe(const pln_Call *c, Described *d) {
+  pln_Call ask;
+  memcpy(&ask, c, pln_call_bytes(c));
+  ask.ndim = 0;
+  ask.scratch = (char *)d;
+  (void)c->kernel(&ask);
 }
 
 /* For captures: the vector function alone, over one row or some. */
 void PLK(small_elementwise)(pln_Small *s) {
   const pln_Call *c = s->call;
-  int n = c->nout + c->nin, last = c->ndim - 1;
-  Described d = {0};
-  pln_Call ask;
-  if (c->ndim > 2 || c->numel > PLN_GRAIN) return;
-  memcpy(&ask, c, pln_call_bytes(c));
-  ask.ndim = 0;
-  ask.scratch = (char *)&d;
-  (void)c->kernel(&ask);
-  s->each.vec = d.vec;
+  const int n = c->nout + c->nin, last = c->ndim - 1;
+  Described described = {0};
+  if (last > PLN_SMALL_DIMS || c->numel > PLN_GRAIN) return;
+  describe(c, &described);
+  s->each.vec = described.vec;
+  s->each.operands = n;
+  s->each.outer = last;
   s->each.n = c->size[last];
-  s->each.rows = last ? c->size[0] : 1;
-  for (int k = 0; k < PLK_MAX_OPERANDS; k++) {
+  for (int d = 0; d < last; d++) s->each.size[d] = c->size[last - 1 - d];
+  for (int k = 0; k < n; k++) {
     const pln_Arg *a = &c->arg[k];
-    s->each.ptr[k] = NULL;
-    s->each.step[k] = s->each.next[k] = 0;
-    if (k >= n) continue;
+    int64_t item = pln_dtype_size((pln_DType)a->dtype), back = 0;
     if (a->data) {
       s->each.ptr[k] = a->data;
       s->each.step[k] = a->stride[last];
-      if (last) s->each.next[k] = a->stride[0] * pln_dtype_size((pln_DType)a->dtype);
+      for (int d = 0; d < last; d++) { /* from the end of the dims inside to the next place */
+        int64_t stride = a->stride[last - 1 - d] * item;
+        s->each.next[d][k] = stride - back;
+        back += stride * (s->each.size[d] - 1);
+      }
     } else {
       s->each.ptr[k] = (char *)&s->each.number[k];
+      s->each.step[k] = 0;
       plk_put_number(a->dtype, c->f[PLN_MAX_PARAMS - 1 - (k - c->nout)], &s->each.number[k]);
+      for (int d = 0; d < last; d++) s->each.next[d][k] = 0;
     }
-    if (s->each.step[k] != 1 && !(s->each.step[k] == 0 && k > 0 && d.broadcasts)) return;
+    if (c->size[last] == 1) s->each.step[k] = 1;
+    if (s->each.step[k] != 1 && !(s->each.step[k] == 0 && k > 0 && described.broadcasts)) return;
   }
   s->run = last ? run_rows : pln_dtype_is_float((pln_DType)c->arg[0].dtype) ? run_row : run_row_numbered;
 }

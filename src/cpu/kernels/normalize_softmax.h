@@ -5,7 +5,7 @@
 
 /* --- softmax: e^(x - m) / sum ------------------------------------------------------------------- */
 
-/* n <= PLK_BLOCK elements side by side; y may be x. */
+/* n <= PLK_BLOCK elements side by side, y apart from x. */
 PLK_INLINE void K(softmax_short)(T *y, const T *x, int64_t n) {
   T m = K(step)(PLK_TOP, LOWEST, K(block_of)(PLK_TOP, x, n));
   K(exp_all)(y, x, m, n);
