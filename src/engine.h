@@ -27,12 +27,14 @@ typedef struct pln_Backend {
   /* Waits, then copies to the host. */
   pln_Status (*download)(struct pln_Engine *e, void *host, const char *data, size_t bytes);
   size_t (*queued)(const struct pln_Engine *e);            /* calls not run yet */
-  /* Captures (C6); all three NULL where records are launched one by one. The records stay where they are until graph_free, their launch
+  /* Captures (C6); all NULL where records are launched one by one. The records stay where they are until graph_free, their launch
   ** numbers are the device's to set. */
   pln_Status (*graph_new)(struct pln_Engine *e, pln_Call *const *calls, size_t ncalls, void **graph_p); /* NULL: one by one */
   /* Runs or queues it n times; *done_p counts whole steps. PLN_EINTERRUPT, without a message, when interrupted between two. */
   pln_Status (*graph_run)(struct pln_Engine *e, void *graph, uint64_t n, uint64_t *done_p);
   void (*graph_free)(struct pln_Engine *e, void *graph);
+  /* Pieces that run one after the other in a step: records, or several of them fused. */
+  size_t (*graph_pieces)(const struct pln_Engine *e, const void *graph);
 } pln_Backend;
 
 typedef struct pln_ResetEntry { /* runs of resets at one place and depth, for messages */

@@ -114,12 +114,15 @@ static void set_count(lua_State *L, const char *name, uint64_t v) {
   lua_setfield(L, -2, name);
 }
 
-/* stats(step): calls of a step, storages that are held and their bytes, draw numbers that a step takes, replays so far. */
+/* stats(step): calls of a step and the pieces that they run in, storages that are held and their bytes, draw numbers that a step takes,
+** replays so far. */
 static int capture_stats(lua_State *L) {
   const CaptureBox *b = capture_box(L, 1);
   if (!b || !b->c || !b->c->engine) return not_usable(L, b, "stats");
-  lua_createtable(L, 0, 5);
-  set_count(L, "calls", b->c->ncalls);
+  const pln_Capture *c = b->c;
+  lua_createtable(L, 0, 6);
+  set_count(L, "calls", c->ncalls);
+  set_count(L, "pieces", c->graph ? c->engine->backend->graph_pieces(c->engine, c->graph) : c->ncalls);
   set_count(L, "storages", b->c->nuse);
   set_count(L, "bytes", b->c->bytes);
   set_count(L, "draws", b->c->draws);

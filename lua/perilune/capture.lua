@@ -10,7 +10,7 @@ local C = core.capture
 ---@class perilune.Step
 ---@field replay fun(step: perilune.Step, n?: integer) runs the step n times (once)
 ---@field release fun(step: perilune.Step) ends it; what was made in it lives on as results do
----@field stats fun(step: perilune.Step): table calls, storages, bytes, draws of a step, replays so far
+---@field stats fun(step: perilune.Step): table calls, pieces, storages, bytes, draws of a step, replays so far
 ---@field is_valid fun(step: perilune.Step): boolean neither released nor its engine closed
 local methods = { replay = C.replay, release = C.release, stats = C.stats, is_valid = C.is_valid }
 

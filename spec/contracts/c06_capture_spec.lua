@@ -270,6 +270,25 @@ describe("C6 capture", function()
         eng:reset()
         assert.equal(0, eng:stats().pinned_bytes)
         check_arena(eng)
+        local w = eng:param({ 1 }, 3)
+        local recorded = w * 2 -- before and after: the graph that is under way outside has no part in it
+        y = (function()
+          local step, inside = eng:capture(function() return (w * 5):exp() end)
+          step:replay()
+          return inside
+        end)()
+        local later = w * 4
+        collect()
+        eng:reset()
+        for i = 1, 50 do eng:full({ 1 }, i) end
+        assert.is_true(math.abs(y:item() - math.exp(15)) < 1)
+        y = nil -- luacheck: ignore
+        collect()
+        later:backward()
+        recorded:backward()
+        assert.equal(6, w.grad:item())
+        eng:reset()
+        assert.equal(0, eng:stats().pinned_bytes)
       end)
 
       it("lets several captures share what they use", function()

@@ -172,4 +172,5 @@ const pln_Backend pln_cpu_backend = {
   .graph_new = pln_cpu_graph_new,
   .graph_run = pln_cpu_graph_run,
   .graph_free = pln_cpu_graph_free,
+  .graph_pieces = pln_cpu_graph_pieces,
 };

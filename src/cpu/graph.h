@@ -9,5 +9,6 @@
 pln_Status pln_cpu_graph_new(pln_Engine *e, pln_Call *const *calls, size_t ncalls, void **graph_p);
 pln_Status pln_cpu_graph_run(pln_Engine *e, void *graph, uint64_t n, uint64_t *done_p);
 void pln_cpu_graph_free(pln_Engine *e, void *graph);
+size_t pln_cpu_graph_pieces(const pln_Engine *e, const void *graph);
 
 #endif

@@ -3,7 +3,8 @@
 ** strides, whether threads pay) is found out once.
 **
 ** A kernel that knows a shorter way for a record fills a pln_Small; every other record runs as its kernel. The way is the same loop
-** over the same elements in the same order, so bits cannot differ. Only what runs on one thread is small.
+** over the same elements in the same order, so bits cannot differ. Only what runs on one thread is small; of an elementwise op of one row
+** the vector function is told whatever its size, since such ones in a row may become a chain (graph.c).
 */
 #ifndef PLN_CPU_SMALL_H
 #define PLN_CPU_SMALL_H
@@ -21,6 +22,8 @@ typedef struct pln_Small {
   pln_Call *call;
   const uint64_t *calls; /* launched before this step, */
   uint64_t index;        /* and the record's place in the step, from 1: for faults */
+  uint32_t count;        /* records that `run` sees to: this one and what follows it */
+  uint8_t row;           /* `each` tells of one row and finds no fault */
   union {
     struct {      /* rows of elements side by side */
       void (*vec)(char *const *ptr, const int64_t *step, int64_t n, const pln_Call *c, int64_t at);

@@ -393,7 +393,7 @@ void PLK(small_elementwise)(pln_Small *s) {
   const pln_Call *c = s->call;
   const int n = c->nout + c->nin, last = c->ndim - 1;
   Described described = {0};
-  if (last > PLN_SMALL_DIMS || c->numel > PLN_GRAIN) return;
+  if (last > PLN_SMALL_DIMS || (last && c->numel > PLN_GRAIN)) return;
   describe(c, &described);
   s->each.vec = described.vec;
   s->each.operands = n;
@@ -420,5 +420,7 @@ void PLK(small_elementwise)(pln_Small *s) {
     if (c->size[last] == 1) s->each.step[k] = 1;
     if (s->each.step[k] != 1 && !(s->each.step[k] == 0 && k > 0 && described.broadcasts)) return;
   }
+  s->row = last == 0 && (described.broadcasts || pln_dtype_is_float((pln_DType)c->arg[n - 1].dtype));
+  if (c->numel > PLN_GRAIN) return;
   s->run = last ? run_rows : pln_dtype_is_float((pln_DType)c->arg[0].dtype) ? run_row : run_row_numbered;
 }
