@@ -83,6 +83,26 @@ describe("hazard loop", function()
     end)
   end)
 
+  engines.each(function(name, open)
+    it("gives the same bits by captured steps on " .. name, function()
+      local lines = {}
+      for i = 1, 22 do
+        lines[i] = { math.sin(i), math.cos(2 * i), i % 3 - 1 }
+        lines[i].class = i % 3 + 1
+      end
+      local function at(b, s) return lines[b % 5 * 5 + s + 1] end
+      local rows = {
+        sample = function(b, s) return at(b, s), at(b, s).class end, count = function(b) return b % 5 == 4 and 2 or 5 end,
+        inputs = 3, outputs = 3, samples = 5, batches = 15, score = true,
+      }
+      for _, cfg in ipairs { config { batches = 6 }, config(rows) } do
+        local eager, captured = loop.train(open(), cfg), loop.train_captured(open(), cfg)
+        for _, what in ipairs { "W1", "W2", "losses", "count", "finite" } do assert.same(eager[what], captured[what]) end
+        if cfg.score then assert.same(eager.hits, captured.hits) end
+      end
+    end)
+  end)
+
   engines.each_arena(function(name, open)
     it("gives the same bits and peaks whatever the collector does on " .. name, function()
       local usual = loop.train(open(), config())
@@ -130,6 +150,15 @@ describe("hazard loop", function()
     assert.matches("status 0%s*$", output)
     for _, e in ipairs(perilune.engines()) do assert.matches(e.kind, output, 1, true) end
     assert.is_nil(output:match "FAIL")
+    pipe = io.popen(("'%s' examples/hazard_loop.lua --all --capture 2>&1; echo status $?"):format(launcher))
+    output = pipe:read "*a"
+    pipe:close()
+    assert.matches("status 0%s*$", output)
+    assert.equal(#perilune.engines() - select(2, output:gsub("not available", "")), select(2, output:gsub("captured ", "")))
+    pipe = io.popen(("'%s' examples/hazard_loop.lua --capture --twin activation 2>&1; echo status $?"):format(launcher))
+    output = pipe:read "*a"
+    pipe:close()
+    assert.matches("do not go together.*status 2%s*$", output)
     pipe = io.popen(("'%s' examples/hazard_loop.lua --engine stress --twin activation 2>&1; echo status $?"):format(launcher))
     output = pipe:read "*a"
     pipe:close()
