@@ -176,7 +176,7 @@ static uint16_t source_of(const pln_Prep *p, const pln_Arg *g) {
   return UNKNOWN;
 }
 
-/* Two different views of one storage: an address may belong to either. */
+/* Two different views of one storage, or memory that a dead tensor (stale = "allow") had before: an address may belong to either. */
 static bool ambiguous(const pln_Prep *p) {
   const pln_Tensor *t[PLN_MAX_IN + PLN_MAX_OUT];
   int n = 0;
@@ -184,6 +184,8 @@ static bool ambiguous(const pln_Prep *p) {
     if (p->a->in[i]) t[n++] = p->a->in[i];
   for (int k = 0; k < p->op->nout; k++)
     if (p->a->out[k]) t[n++] = p->a->out[k];
+  for (int i = 0; i < n; i++)
+    if (!pln_tensor_alive(t[i])) return true;
   for (int i = 1; i < n; i++)
     for (int j = 0; j < i; j++)
       if (t[i]->storage == t[j]->storage && !(t[i]->data == t[j]->data && t[i]->layout == t[j]->layout)) return true;

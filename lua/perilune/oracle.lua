@@ -13,6 +13,7 @@ local json = require "perilune.json"
 local samples = require "perilune.samples"
 local schedule = require "perilune.schedule"
 local tally = require "perilune.tally"
+require "perilune" -- what tensors can do
 
 local oracle = {}
 
@@ -20,7 +21,7 @@ local T, A = core.tensor, core.autograd
 
 --- Random draws have no counterpart, what `empty` holds has no right answer.
 local LEFT_OUT = { rand = true, randn = true, randint = true, empty = true }
-local LARGEST = 300 -- elements of an input
+local LARGEST = 300 -- elements of an input or result
 
 local rows = {}
 for _, row in ipairs(core.ops.rows) do rows[row.name] = row end
@@ -125,10 +126,14 @@ local function differentiated(row)
   return grad
 end
 
+--- nil for a case with a large result.
 local function entry_of(eng, case, heaps)
   local row = case.row
   local args = samples.values(row, case.sample, { dtype = case.dtype, seed = 1 })
   local out = evaluate(eng, row, args, differentiated(row))
+  for _, copy in ipairs(out.results) do
+    if cases.count(copy.shape) > LARGEST then return nil end
+  end
   local entry = { sample = case.sample.text, dtype = case.dtype, rtol = row.rtol, args = { n = #row.slots }, results = { n = 0 },
     cotangents = { n = 0 }, gradients = { n = 0 } }
   for k, slot in ipairs(row.slots) do entry.args[k] = argument(slot, args[k], heaps.inputs.put) end
@@ -161,12 +166,14 @@ function oracle.export(dir, opts)
     if os.execute(("mkdir -p '%s'"):format((folder:gsub("'", "'\\''")))) ~= 0 then error("oracle: cannot make " .. folder, 0) end
     local heaps = { inputs = heap "inputs.bin", cotangents = heap "cotangents.bin", results = heap "results.bin", gradients = heap "gradients.bin" }
     local manifest = { maker = "perilune " .. core.version, lua = jit.version, engine = eng.kind, op = op, signature = rows[op].signature,
-      cases = { n = #by_op[op] } }
-    for i, case in ipairs(by_op[op]) do
-      manifest.cases[i] = entry_of(eng, case, heaps)
-      count = count + 1
+      cases = { n = 0 } }
+    for _, case in ipairs(by_op[op]) do
+      local list = manifest.cases
+      local entry = entry_of(eng, case, heaps)
+      if entry then list[list.n + 1], list.n = entry, list.n + 1 end
       eng:reset()
     end
+    count = count + manifest.cases.n
     for name, h in pairs(heaps) do write(("%s/%s.bin"):format(folder, name), h.text()) end
     write(folder .. "/manifest.json", json.encode(manifest) .. "\n")
   end

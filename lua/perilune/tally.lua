@@ -101,8 +101,10 @@ function Report:print(log)
   log(self:summary())
 end
 
---- Writes the report as JSON.
+--- Writes the report as JSON; makes the folder if there is none.
 function Report:write(path)
+  local folder = path:match "^(.+)/[^/]*$"
+  if folder then os.execute(("mkdir -p '%s'"):format((folder:gsub("'", "'\\''")))) end
   local out = { ops = { n = #self.names } }
   for key, value in pairs(self) do
     if type(value) ~= "table" then out[key] = value end

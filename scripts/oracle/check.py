@@ -84,8 +84,46 @@ def cross_entropy(a):
     if classes:
         target = target.long() - 1
     ignored = a["ignore_index"]
+    if weight is not None and weight.requires_grad:  # PyTorch's own has no derivative for it
+        return weighted_cross_entropy(x, target, weight, -100 if ignored is None else ignored - 1, a["reduction"] or "mean", a["label_smoothing"] or 0.0)
     return F.cross_entropy(x, target, weight, ignore_index=-100 if ignored is None else ignored - 1, reduction=a["reduction"] or "mean",
                            label_smoothing=a["label_smoothing"] or 0.0)
+
+
+def weighted_cross_entropy(x, target, weight, ignored, reduction, smoothing):
+    """F.cross_entropy's formula for classes in dim 2 of x, differentiable in the weights."""
+    logs = torch.log_softmax(x, 1)
+    if target.is_floating_point():
+        w = weight.reshape(1, -1, *[1] * (x.dim() - 2))
+        q = target * (1 - smoothing) + smoothing / x.shape[1]
+        loss = -(q * w * logs).sum(1)
+        return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+    kept = target != ignored
+    safe = torch.where(kept, target, torch.zeros_like(target))
+    w = weight[safe] * kept
+    picked = -logs.gather(1, safe.unsqueeze(1)).squeeze(1) * w
+    smooth = -(logs * weight.reshape(1, -1, *[1] * (x.dim() - 2))).sum(1) * kept / x.shape[1]
+    loss = (1 - smoothing) * picked + smoothing * smooth
+    return loss.sum() / w.sum() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+def group_norm(a):
+    x, weight, bias = a["x"], a["weight"], a["bias"]
+    if weight is None and bias is not None:
+        weight = torch.ones_like(bias)
+    return torch.group_norm(x, a["groups"], weight, bias, a["eps"] or 1e-5)  # F.group_norm refuses groups of one value
+
+
+def mod(a):
+    x, y = a["a"], a["b"]
+    if torch.is_tensor(y) and y.requires_grad:  # PyTorch's own has no derivative for the divisor
+        return x - y * torch.floor(x / y).detach()
+    return torch.remainder(x, y)
+
+
+def scatter_add(a):
+    src = a["src"][tuple(slice(0, n) for n in a["index"].shape)]  # its derivative wants them of one shape
+    return torch.scatter_add(a["x"], dim(a["dim"]), a["index"].long() - 1, src)
 
 
 def rms_norm(a):
@@ -96,7 +134,7 @@ def rms_norm(a):
 
 def sdpa(a):
     q, k, v = a["q"], a["k"], a["v"]
-    scale = a["scale"] if a["scale"] is not None else 1 / math.sqrt(q.shape[-1])
+    scale = a["scale"] if a["scale"] is not None else 1 / math.sqrt(q.shape[-1] or 1)
     scores = q.matmul(k.transpose(-2, -1)) * scale
     n, m = scores.shape[-2:]
     keep = torch.ones(n, m, dtype=torch.bool)
@@ -132,7 +170,8 @@ def embedding(a):
 
 
 def adamw(a):
-    p, g, m, v = a["p"].clone(), a["g"], a["m"], a["v"]
+    own, wide = a["p"].dtype, a["m"].dtype  # PyTorch takes one dtype for all
+    p, g, m, v = a["p"].to(wide, copy=True), a["g"].to(wide), a["m"], a["v"]
     number = lambda t: float(t) if torch.is_tensor(t) else t
     lr = 0.001 if a["lr"] is None else number(a["lr"])
     step, b1, b2 = number(a["step"]), a["beta1"] or 0.9, a["beta2"] or 0.999
@@ -142,7 +181,7 @@ def adamw(a):
     state = torch.optim.AdamW([param], lr=lr, betas=(b1, b2), eps=eps, weight_decay=decay)
     state.state[param] = {"step": torch.tensor(step - 1.0), "exp_avg": m.clone(), "exp_avg_sq": v.clone()}
     state.step()
-    return param.data, state.state[param]["exp_avg"], state.state[param]["exp_avg_sq"]
+    return param.data.to(own), state.state[param]["exp_avg"], state.state[param]["exp_avg_sq"]
 
 
 def sgd(a):
@@ -183,7 +222,7 @@ def operator(fn):
 
 OPS = {
     "add": operator(torch.add), "sub": operator(lambda a, b: a - b), "mul": operator(torch.mul), "div": operator(lambda a, b: a / b),
-    "mod": operator(torch.remainder), "pow": operator(torch.pow), "maximum": binary(torch.maximum), "minimum": binary(torch.minimum),
+    "mod": mod, "pow": operator(torch.pow), "maximum": binary(torch.maximum), "minimum": binary(torch.minimum),
     "rsqrt": simple(torch.rsqrt), "relu": simple(torch.relu), "silu": simple(F.silu),
     "leaky_relu": lambda a: F.leaky_relu(a["x"], 0.01 if a["slope"] is None else a["slope"]),
     "softplus": lambda a: F.softplus(a["x"], a["beta"] or 1, 20 if a["threshold"] is None else a["threshold"]),
@@ -224,13 +263,13 @@ OPS = {
     "softmax": lambda a: torch.softmax(a["x"], dim(a["dim"], -1)), "log_softmax": lambda a: torch.log_softmax(a["x"], dim(a["dim"], -1)),
     "cross_entropy": cross_entropy,
     "layer_norm": lambda a: F.layer_norm(a["x"], listed(a["normalized_shape"]), a["weight"], a["bias"], a["eps"] or 1e-5), "rms_norm": rms_norm,
-    "group_norm": lambda a: F.group_norm(a["x"], a["groups"], a["weight"], a["bias"], a["eps"] or 1e-5), "sdpa": sdpa,
+    "group_norm": group_norm, "sdpa": sdpa,
     "matmul": operator(torch.matmul),
     "addmm": lambda a: torch.addmm(a["c"], a["a"], a["b"], beta=1 if a["beta"] is None else a["beta"], alpha=1 if a["alpha"] is None else a["alpha"]),
     "linear": lambda a: a["x"].matmul(a["w"].t() if a["w"].dim() == 2 else a["w"]) + (0 if a["b"] is None else a["b"]),
     "hadamard_transform": hadamard, "gather": lambda a: torch.gather(a["x"], dim(a["dim"]), a["index"].long() - 1),
     "index_select": lambda a: torch.index_select(a["x"], dim(a["dim"]), a["index"].long() - 1),
-    "scatter_add": lambda a: torch.scatter_add(a["x"], dim(a["dim"]), a["index"].long() - 1, a["src"]), "embedding": embedding,
+    "scatter_add": scatter_add, "embedding": embedding,
     "one_hot": lambda a: F.one_hot(a["index"].long() - 1, a["classes"]), "sgd": sgd, "adamw": adamw,
     "logical_and": binary(torch.logical_and), "logical_or": binary(torch.logical_or),
 }

@@ -129,6 +129,21 @@ describe("plans", function()
       end
     end)
 
+    if name ~= "cpu" then
+      it("are not made of dead tensors, whose addresses are others' by now, on " .. name, function()
+        local eng = open { stale = "allow", poison = false, plans = true }
+        local x = eng:persistent({ 4 }, { 1, 2, 3, 4 })
+        for _ = 1, 5 do
+          local dead = x + 1
+          eng:reset()
+          local alive = x + 2 -- where `dead` was
+          for _ = 1, 3 do assert.same({ 9, 16, 25, 36 }, (alive * dead):totable()) end
+          assert.same({ 3, 8, 15, 24 }, (alive * x):totable())
+          eng:reset()
+        end
+      end)
+    end
+
     it("neither hide errors nor outlive them on " .. name, function()
       local eng = open()
       local x, y = eng:tensor { 1, 2 }, eng:tensor { 1, 2, 3 }
