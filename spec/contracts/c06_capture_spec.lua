@@ -190,10 +190,10 @@ describe("C6 capture", function()
 
       it("keeps what it made valid until the release, then until the next reset", function()
         local eng = open()
-        local x = eng:tensor { 1, 2 }
+        local x, shown = eng:tensor { 1, 2 }, eng:tensor { 5, 3 }
         local step, y, view = eng:capture(function()
           local y = x + 1
-          return y, x[{ { 2, 2 } }]
+          return y, shown[{ { 2, 2 } }]
         end)
         local addresses = { x:address(), y:address() }
         for i = 1, 20 do
@@ -202,7 +202,7 @@ describe("C6 capture", function()
           x:set(1, i)
           step:replay()
           assert.same({ i + 1, 3 }, y:totable())
-          assert.same({ 2 }, view:totable())
+          assert.same({ 3 }, view:totable())
           assert.same(addresses, { x:address(), y:address() })
         end
         step:release()
@@ -450,7 +450,10 @@ describe("C6 capture", function()
         step:replay(4)
         p.counter:set(1, 9)
         local ok, message = pcall(step.replay, step)
-        if ok then ok, message = pcall(eng.sync, eng) end -- it runs late
+        if ok then
+          assert.equal("stress", name) -- it runs late
+          ok, message = pcall(eng.sync, eng)
+        end
         assert.is_false(ok)
         assert.matches("index_select %(at [^ ]*c06_capture_spec.lua:%d+%): element 1 of 'index' is 9, valid are 1 to 4", message)
         p.counter:set(1, 2)
