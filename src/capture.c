@@ -32,7 +32,7 @@ static pln_Status find_use(pln_Capture *c, pln_Storage *s, bool made, pln_Use **
   s->capture = c->serial;
   s->capture_use = (uint32_t)c->nuse;
   pln_Use *u = *use_p = &c->use[c->nuse++];
-  *u = (pln_Use){s, s->version, s->version_place, s->version_op, made, 0};
+  *u = (pln_Use){s, s->version, s->version_place, s->version_op, made, 0, NULL};
   pln_storage_capture(s);
   return PLN_OK;
 }
@@ -44,7 +44,29 @@ pln_Status pln_capture_hold(pln_Capture *c, pln_Storage *s) {
 
 pln_Status pln_capture_made(pln_Capture *c, pln_Storage *s) {
   pln_Use *u;
+  s->capture_shown = 0;
   return find_use(c, s, true, &u);
+}
+
+/* The collector lets go of values when it likes; what Lua has never seen is let go of at the same places every time. */
+bool pln_capture_idle(pln_Capture *c, pln_Storage *s) {
+  if (s->capture != c->serial || s->capture_use >= c->nuse) return false;
+  pln_Use *u = &c->use[s->capture_use];
+  if (u->s != s || !u->made || s->capture_shown || s->pins || !s->bytes || c->engine->options.poison.redzone) return false;
+  u->next_idle = c->idle;
+  c->idle = s;
+  return true;
+}
+
+pln_Storage *pln_capture_again(pln_Capture *c, pln_Home home, size_t bytes) {
+  for (pln_Storage **link = &c->idle, *s; (s = *link); link = &c->use[s->capture_use].next_idle) {
+    if (s->home != home || s->asked < bytes || s->asked > 2 * bytes) continue;
+    *link = c->use[s->capture_use].next_idle;
+    s->refs = 1;
+    s->version = 0;
+    return s;
+  }
+  return NULL;
 }
 
 /* An operand or result of a record. Under stale = "allow" it may be dead: then no replay can be right. */

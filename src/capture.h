@@ -21,6 +21,7 @@ typedef struct pln_Use { /* a storage that the capture holds */
   uint16_t version_op;
   uint8_t made;          /* came to be in the capture */
   uint8_t written;       /* by a replay */
+  pln_Storage *next_idle;
 } pln_Use;
 
 typedef struct pln_Written { /* a storage that headers show and a replay writes */
@@ -50,6 +51,7 @@ typedef struct pln_Capture {
   pln_Use *use;
   pln_Written *written;
   pln_Call **call;       /* each an allocation of its own, as long as its arguments want it */
+  pln_Storage *idle;     /* the first, others by next_idle of their uses */
   size_t ndraw_tensors, ndraw_views, nuse, capuse, nwritten, ncalls, capcalls, bytes;
   void *graph;           /* of the backend, or NULL */
 } pln_Capture;
@@ -75,6 +77,11 @@ pln_Status pln_capture_admit(pln_Engine *e, const pln_OpDef *op);
 pln_Status pln_capture_call(pln_Prep *p);
 /* An op failed: without memory the capture has a hole and cannot succeed any more. */
 pln_Status pln_capture_failed(pln_Engine *e, const pln_OpDef *op, pln_Status status);
+/* Memory that ops make for themselves (temporaries, gradients on their way) serves again within the step, in the order of its records: a
+** storage that nobody refers to any more waits (false: it does not, it belongs to others or Lua has seen it), and one that is large enough
+** and not twice as large as wanted is taken, with one reference and no header. */
+bool pln_capture_idle(pln_Capture *c, pln_Storage *s);
+pln_Storage *pln_capture_again(pln_Capture *c, pln_Home home, size_t bytes);
 /* A storage was made, or is shown by a new view. */
 pln_Status pln_capture_made(pln_Capture *c, pln_Storage *s);
 pln_Status pln_capture_hold(pln_Capture *c, pln_Storage *s);

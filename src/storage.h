@@ -43,6 +43,7 @@ typedef struct pln_Storage {
   uint32_t place;          /* Lua line that made it, 0 unknown */
   uint32_t capture_use;    /* index in the capture under way, */
   uint64_t capture;        /* if this is its serial */
+  uint8_t capture_shown;   /* made in it, and Lua has or had a value for it */
   /* links of the arena: neighbours by address; the bin of free blocks, or the level's list of overflow blocks or of
   ** blocks without bytes; the level's list of held blocks and survivors */
   struct pln_Storage *before, *after;

@@ -96,6 +96,7 @@ static void own_storage_free(pln_Engine *e, pln_Storage *s) {
 }
 
 static void storage_free(pln_Engine *e, pln_Storage *s) {
+  if (PLN_UNLIKELY(e->capture != NULL) && pln_capture_idle(e->capture, s)) return;
   if (s->home == PLN_HOME_ARENA) {
     if (s->state == PLN_STORAGE_DEAD)
       pln_pool_free(&e->storages, &s->object);
@@ -124,8 +125,9 @@ static inline pln_Status new_header(pln_Engine *e, pln_Home home, size_t bytes, 
   pln_Pool *pool = arena ? &e->tensors : &e->own_tensors;
   pln_Tensor *t = pln_pool_new(pool);
   if (PLN_UNLIKELY(!t)) return pln_fail(PLN_ENOMEM, "out of memory for a tensor's header");
-  pln_Storage *s;
-  pln_Status status = arena ? pln_arena_alloc(&e->arena, bytes, e->capture != NULL, &s) : own_storage(e, home, bytes, &s);
+  pln_Storage *s = PLN_UNLIKELY(e->capture != NULL) ? pln_capture_again(e->capture, home, bytes) : NULL;
+  pln_Status status = PLN_OK;
+  if (PLN_LIKELY(!s)) status = arena ? pln_arena_alloc(&e->arena, bytes, e->capture != NULL, &s) : own_storage(e, home, bytes, &s);
   if (PLN_UNLIKELY(status != PLN_OK)) {
     pln_pool_free(pool, &t->object);
     return status;

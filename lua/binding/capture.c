@@ -30,6 +30,8 @@ void pll_push_capture(lua_State *L, pln_Engine *e) {
 }
 
 void pll_capture_handle(lua_State *L, int i, pln_Engine *e) {
+  pll_Handle *h = lua_touserdata(L, i);
+  h->t->storage->capture_shown = 1;
   pll_push_capture(L, e);
   lua_setfenv(L, i < 0 ? i - 1 : i);
 }

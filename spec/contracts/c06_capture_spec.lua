@@ -387,6 +387,57 @@ describe("C6 capture", function()
         assert.same(results[1], results[2])
       end)
 
+      it("starts each replay's backward from 1, whatever has been written to it", function()
+        local results = {}
+        for round = 1, 2 do
+          local eng = open()
+          local w = eng:param({}, 3)
+          local double = perilune.op {
+            name = "double",
+            forward = function(_, x) return x * 2 end,
+            backward = function(_, g) return eng:mul(g, 2, g) end,
+          }
+          local function program() double(w):backward() end
+          if round == 1 then
+            for _ = 1, 3 do program() end
+          else
+            eng:capture(program):replay(3)
+            w:sum():backward()
+            eng:sub(w.grad, 1, w.grad)
+          end
+          results[round] = w.grad:item()
+        end
+        assert.same({ 6, 6 }, results)
+      end)
+
+      it("uses the memory of temporaries again within the step, not what Lua has seen", function()
+        local eng = open()
+        local w = eng:param({ 1000 }, 0.5)
+        local kept
+        local step = eng:capture(function()
+          local y = w
+          for _ = 1, 20 do y = y:tanh() end
+          kept = y
+          y:sum():backward()
+          eng:sgd(w, w.grad, 0.1)
+          eng:zero(w.grad)
+        end)
+        local s = step:stats()
+        assert.is_true(s.bytes < 30 * 4096, s.bytes .. " bytes are held") -- 20 results, some gradients, w and its gradient
+        local other = open()
+        local v, want = other:param({ 1000 }, 0.5)
+        for _ = 1, 3 do
+          want = v
+          for _ = 1, 20 do want = want:tanh() end
+          want:sum():backward()
+          other:sgd(v, v.grad, 0.1)
+          other:zero(v.grad)
+        end
+        step:replay(3)
+        assert.is_true(v:bytes() == w:bytes())
+        assert.is_true(want:bytes() == kept:bytes())
+      end)
+
       it("captures ops written in Lua and gradients of gradients", function()
         local results = {}
         local cube = perilune.op {
