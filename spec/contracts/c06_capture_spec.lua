@@ -69,6 +69,10 @@ describe("C6 capture", function()
         assert.equal(4, p.counter:item())
         step:replay(0)
         assert.equal(4, p.counter:item())
+        p.counter:set(1, 1)
+        local calls = eng:stats().calls
+        step:replay(3)
+        assert.equal(calls + 3 * step:stats().calls, eng:stats().calls)
       end)
 
       for program, make in pairs { hazard = steps.hazard, attention = steps.attention, mlp = steps.mlp } do
@@ -436,6 +440,22 @@ describe("C6 capture", function()
         step:replay(3)
         assert.is_true(v:bytes() == w:bytes())
         assert.is_true(want:bytes() == kept:bytes())
+      end)
+
+      it("holds as much whatever the collector does in the function", function()
+        local held = {}
+        for round = 1, 2 do
+          local eng = open()
+          local x = eng:persistent({ 1000 }, 1)
+          local step = eng:capture(function()
+            for _ = 1, 20 do
+              local _ = x * 2 + 1
+              if round == 2 then collect() end
+            end
+          end)
+          held[round] = step:stats().bytes
+        end
+        assert.equal(held[1], held[2])
       end)
 
       it("captures ops written in Lua and gradients of gradients", function()
