@@ -77,7 +77,7 @@ local environment = {
     os.getenv "LUA_PATH" or ";"),
   LUA_CPATH = ("%s/lib/?.so;%s"):format(build, os.getenv "LUA_CPATH" or ";"),
   -- LuaJIT's own heap holds no leaks when the state is closed, so what is reported is ours.
-  ASAN_OPTIONS = os.getenv "ASAN_OPTIONS" or "detect_leaks=1:allocator_may_return_null=1",
+  ASAN_OPTIONS = os.getenv "ASAN_OPTIONS" or "detect_leaks=1:allocator_may_return_null=1:quarantine_size_mb=64",
   UBSAN_OPTIONS = os.getenv "UBSAN_OPTIONS" or "halt_on_error=1:print_stacktrace=1",
   TSAN_OPTIONS = os.getenv "TSAN_OPTIONS" or "halt_on_error=1",
 }
