@@ -8,6 +8,7 @@
 
 #include "alloc.h"
 #include "autograd/tape.h"
+#include "fault.h"
 #include "interrupt.h"
 #include "ops/random.h"
 #include "place.h"
@@ -153,7 +154,7 @@ pln_Status pln_capture_call(pln_Prep *p) {
   const pln_OpDef *op = p->op;
   pln_Args *a = p->a;
   const pln_Opt *drawn = &a->opt[op->nopt];
-  if (!p->done && op->flags & PLN_OP_RANDOM && drawn->given) {
+  if (!p->done && op->flags & PLN_OP_RANDOM && drawn->given && !PLN_FAULT(draw_frozen)) {
     pln_Tensor *t = NULL;
     PLN_TRY(draw_tensor(c, (uint64_t)drawn->i, &t));
     pln_random_from_tensor(p, t);

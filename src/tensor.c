@@ -8,6 +8,7 @@
 
 #include "autograd/tape.h"
 #include "capture.h"
+#include "fault.h"
 #include "plan.h"
 
 static void link_header(pln_Tensor *t, pln_Storage *s) {
@@ -313,6 +314,7 @@ void pln_storage_unpin(pln_Storage *s) {
 }
 
 void pln_storage_capture(pln_Storage *s) {
+  if (PLN_FAULT(capture_unheld)) return;
   if (s->home == PLN_HOME_ARENA)
     pln_arena_capture(&s->engine->arena, s);
   else
@@ -320,6 +322,7 @@ void pln_storage_capture(pln_Storage *s) {
 }
 
 void pln_storage_uncapture(pln_Storage *s) {
+  if (PLN_FAULT(capture_unheld)) return;
   if (s->home == PLN_HOME_ARENA)
     pln_arena_uncapture(&s->engine->arena, s);
   else if (--s->captures == 0 && !s->pins && s->refs == 0)

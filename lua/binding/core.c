@@ -86,6 +86,7 @@ static void push_row(lua_State *L, const pln_OpDef *op) {
   set_flag(L, "inplace", op->flags & PLN_OP_INPLACE);
   set_flag(L, "eats_nan", op->flags & PLN_OP_EATS_NAN);
   set_flag(L, "create", op->flags & PLN_OP_CREATE);
+  set_flag(L, "host_read", op->flags & PLN_OP_HOSTREAD);
   lua_newtable(L);
   int n = 0;
   for (int d = 0; d < PLN_NDTYPE; d++)

@@ -29,4 +29,11 @@ metatable.__tostring = function(step)
 end
 metatable.__metatable = "perilune step"
 
-return { engine_methods = { capture = C.capture } }
+local engine_methods = {}
+
+--- Runs fn once, records its ops and executes none; the step that replays them, and what fn returned. Lua's numbers, shapes and control flow are
+--- frozen; what varies from step to step lies in tensors. Reads, uploads, resets and scopes are errors inside.
+---@type fun(engine, fn: fun(): ...): perilune.Step, ...
+engine_methods.capture = C.capture
+
+return { engine_methods = engine_methods }

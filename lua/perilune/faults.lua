@@ -221,6 +221,8 @@ point { name = "fill_at_once", harness = "parity", ops = { "composite.fixed_drop
 point { name = "tail_unwritten", harness = "parity", schedule = "no-reset", ops = { "exp", "matmul", "sum" }, expect = "is nan", device = "host" }
 point { name = "past_the_end", harness = "parity", schedule = "no-reset", ops = { "exp" }, engine = { poison = { redzone = 64 } },
   expect = "red zone", device = "host" }
+point { name = "capture_unheld", harness = "parity", schedule = "captured", ops = { "exp" }, expect = "under captured" }
+point { name = "draw_frozen", harness = "parity", schedule = "captured", ops = { "dropout" }, expect = "result 1" }
 point { name = "square_transpose", harness = "oracle", ops = { "t", "transpose" }, expect = "result 1" }
 
 faults.list = list

@@ -21,7 +21,7 @@ local SAMPLES, SETS = 3, 2
 --- The names of the schedules that come with perilune.
 schedule.shipped = {
   "no-reset", "reset-between-fwd-bwd", "reset-mid-backward", "reset-per-sample", "eager-free", "gc-between-ops", "overflow",
-  "interleaved", "nested-scopes", "late-host-reads",
+  "interleaved", "nested-scopes", "late-host-reads", "captured",
 }
 
 --- A schedule: a table as a file returns it, or a name or path of one.
@@ -57,6 +57,8 @@ end
 
 local function put(eng, array) return samples.layouts.contiguous.make(eng, array) end
 
+local function as_tensor(eng, value) return T.is_tensor(value) and value or put(eng, value) end
+
 local function place_fail(text) error("schedule: " .. text, 3) end
 
 local function check_number(s, i)
@@ -85,16 +87,19 @@ local function watched(s, fn, ...)
   return hooks.watch(p.watch, fn, ...)
 end
 
---- Runs sample i forward and copies its results out.
-function Schedule:forward(i)
-  check_number(self, i)
-  local p, eng = self.private, self.engine
+--- Makes sample i's inputs. The draw numbers are the sample's own.
+local function begin(s, i)
+  check_number(s, i)
+  local p = s.private
   if p.results[i] then place_fail(("sample %d had its forward already"):format(i)) end
-  if p.case.random then eng:rng { 11, 1000 * i } end
+  if p.case.random then s.engine:rng { 11, 1000 * i } end
   p.sample, p.call = i, 0
-  local tensors = inputs_of(self, i)
-  p.tensors[i] = tensors
-  local results = { watched(self, p.case.run, eng, unpack(tensors, 1, #tensors)) }
+  p.tensors[i] = inputs_of(s, i)
+end
+
+local function run_forward(s, i)
+  local p, eng, tensors = s.private, s.engine, s.private.tensors[i]
+  local results = { watched(s, p.case.run, eng, unpack(tensors, 1, #tensors)) }
   p.results[i] = results
   p.copies[i] = {}
   local roots, gradients = {}, {}
@@ -103,7 +108,7 @@ function Schedule:forward(i)
       p.copies[i][k] = eng:no_grad(copy_out, eng, y)
       if A.requires_grad(y) then
         roots[#roots + 1] = y
-        gradients[#gradients + 1] = cotangent(T.shape(y), T.dtype(y), i, k)
+        gradients[#gradients + 1] = p.ready[i] and p.ready[i][k] or cotangent(T.shape(y), T.dtype(y), i, k)
       end
     end
   end
@@ -111,11 +116,17 @@ function Schedule:forward(i)
   if #roots > 1 then
     local loss
     for k, y in ipairs(roots) do
-      local part = (y * put(eng, gradients[k])):sum()
+      local part = (y * as_tensor(eng, gradients[k])):sum()
       loss = loss and loss + part or part
     end
     p.roots[i] = { loss }
   end
+end
+
+--- Runs sample i forward and copies its results out.
+function Schedule:forward(i)
+  begin(self, i)
+  run_forward(self, i)
 end
 
 --- Runs sample i's backward.
@@ -131,8 +142,35 @@ function Schedule:backward(i)
   if #gradients > 1 then
     root:backward()
   else
-    root:backward(put(eng, gradients[1]))
+    root:backward(as_tensor(eng, gradients[1]))
   end
+end
+
+--- Captures sample i's forward and backward as one step; nothing of it has run before `replay`. What a step cannot upload is made first.
+function Schedule:capture(i)
+  begin(self, i)
+  local p, eng = self.private, self.engine
+  local ready = {}
+  eng:no_grad(function()
+    local tensors = inputs_of(self, i) -- others: the op may write into them
+    for k, y in ipairs { p.case.run(eng, unpack(tensors, 1, #tensors)) } do
+      if T.is_tensor(y) and T.dtype(y):match "^f" then ready[k] = put(eng, cotangent(T.shape(y), T.dtype(y), i, k)) end
+    end
+  end)
+  p.ready[i] = ready
+  p.steps[i] = eng:capture(function()
+    run_forward(self, i)
+    self:backward(i)
+  end)
+end
+
+--- Runs sample i's captured step, once.
+function Schedule:replay(i)
+  check_number(self, i)
+  local p = self.private
+  if not p.steps[i] then place_fail(("sample %d has not been captured"):format(i)) end
+  if p.case.random then self.engine:rng { 11, 1000 * i } end
+  p.steps[i]:replay()
 end
 
 function Schedule:forward_all() for i = 1, self.n do self:forward(i) end end
@@ -319,7 +357,7 @@ end
 function schedule.run(eng, case, plan, layout)
   local p = {
     case = case, results = {}, backward = {}, copies = {}, roots = {}, gradients = {}, tensors = {}, reads = {}, on_op = {}, on_node = {},
-    freed = 0, call = 0, seen = {}, numbers = {}, last = {}, layout = layout or function(_, t) return t end,
+    steps = {}, ready = {}, freed = 0, call = 0, seen = {}, numbers = {}, last = {}, layout = layout or function(_, t) return t end,
   }
   p.inputs = make_inputs(eng, case)
   eng:reset()
@@ -365,6 +403,8 @@ function schedule.run(eng, case, plan, layout)
       end
     end
   end
+  for _, step in pairs(p.steps) do step:release() end
+  if next(p.steps) then eng:reset() end
   eng:sync()
   local stats = eng:stats()
   outcome.stats = { misses = (stats.misses or 0) - (before.misses or 0), stale_frees = (stats.stale_frees or 0) - (before.stale_frees or 0) }
