@@ -3,11 +3,12 @@
 --
 --   perilune examples/hazard_loop.lua [--engine KIND | --all] [--arena 64MiB] [--inputs 8] [--hidden 8] [--outputs 4]
 --       [--batches 3] [--samples 4] [--rate 0.05] [--twin accumulators|activation] [--stale error|allow]
---       [--csv FILE [--epochs 10]] [--capture]
+--       [--csv FILE [--epochs 10]] [--autograd] [--capture]
 --
 -- A two-layer network is trained by hand-written gradients. What lives longer than a sample (weights, accumulators) is persistent;
 -- all else dies with the reset after each sample. --twin plants one of two classic faults, which must not pass unnoticed.
 -- --csv trains by the same schedule on rows of numbers whose last column is the class.
+-- --autograd trains once more with recorded gradients; they agree to a few units in the last place.
 -- --capture trains once more by captured steps: all samples are resident, a counter says whose turn it is, and no Lua runs between the
 -- ops. The numbers are the same; the rate shows with many batches (--batches 20000).
 
@@ -87,6 +88,49 @@ function loop.train(eng, cfg)
     check_homes()
     losses[b + 1] = loss:item()
     eng:zero(loss)
+    eng:reset()
+  end
+  return {
+    losses = losses, hits = hits, count = total, finite = finite:item(), W1 = W1:totable(), W2 = W2:totable(), stats = eng:stats(),
+    seconds = os.clock() - started,
+  }
+end
+
+--- The same training with recorded gradients instead of written ones.
+function loop.train_autograd(eng, cfg)
+  local sample = cfg.sample or function(b, s) return ramp_sample(cfg, b, s) end
+  local W1 = eng:param({ cfg.inputs, cfg.hidden }, ramp(0.31, cfg.inputs * cfg.hidden))
+  local W2 = eng:param({ cfg.hidden, cfg.outputs }, ramp(0.17, cfg.hidden * cfg.outputs))
+  local total_loss, finite = eng:persistent {}, eng:persistent({}, true, { dtype = "bool" })
+  local homes = {}
+  for _, t in ipairs { W1, W2, W1.grad, W2.grad } do homes[#homes + 1] = { t, t:address() } end
+  local function check_homes()
+    for _, h in ipairs(homes) do assert(h[1]:address() == h[2], "a persistent storage was re-homed") end
+  end
+
+  local losses, hits, total, started = {}, {}, 0, os.clock()
+  for b = 0, cfg.batches - 1 do
+    local count = cfg.count and cfg.count(b) or cfg.samples
+    hits[b + 1] = 0
+    for s = 0, count - 1 do
+      local row, class = sample(b, s)
+      local y = eng:tensor({ row }):matmul(W1):tanh():matmul(W2)
+      local loss = y:cross_entropy(eng:tensor({ class }, { dtype = "i64" }))
+      loss:backward()
+      check_homes()
+      eng:logical_and(finite, W1.grad:isfinite():all():logical_and(W2.grad:isfinite():all()), finite)
+      eng:add(total_loss, loss:detach(), total_loss)
+      if cfg.score and y:argmax(2):item() == class then hits[b + 1] = hits[b + 1] + 1 end
+      eng:reset()
+    end
+    total = total + count
+    for _, W in ipairs { W1, W2 } do
+      eng:sgd(W, W.grad, { lr = cfg.rate })
+      eng:zero(W.grad)
+    end
+    check_homes()
+    losses[b + 1] = total_loss:item()
+    eng:zero(total_loss)
     eng:reset()
   end
   return {
@@ -256,7 +300,7 @@ local function parse(args)
   local i = 1
   while args[i] do
     local name = args[i]:match "^%-%-(%a+)$"
-    if name == "all" or name == "capture" then
+    if name == "all" or name == "capture" or name == "autograd" then
       options[name] = true
     elseif numbers[name] then
       local value = tonumber(args[i + 1])
@@ -273,6 +317,7 @@ local function parse(args)
   if options.twin and options.twin ~= "accumulators" and options.twin ~= "activation" then
     return nil, "--twin is accumulators or activation"
   end
+  if options.twin and options.autograd then return nil, "--twin and --autograd do not go together: the twins are faults of hand-written gradients" end
   if options.twin and options.capture then return nil, "--twin and --capture do not go together: a capture protects what it uses" end
   cfg.twin = options.twin
   cfg.arena = options.arena
@@ -299,15 +344,18 @@ function loop.main(args)
   local cpu = perilune.engine { "cpu", arena = 0, poison = false }
   local reference = loop.train(cpu, clean)
   cpu:close()
-  local all_ok = true
+  local all_ok, ways = true, { { train = loop.train } }
+  if options.autograd then ways[#ways + 1] = { train = loop.train_autograd, name = "autograd" } end
+  if options.capture then ways[#ways + 1] = { train = loop.train_captured, name = "captured" } end
   for _, kind in ipairs(kinds) do
     local arena = kind ~= "cpu" and cfg.arena or nil
-    for _, train in ipairs(options.capture and { loop.train, loop.train_captured } or { loop.train }) do
+    for _, way in ipairs(ways) do
+      local train = way.train
       local opened, eng = pcall(perilune.engine, { kind, arena = arena, stale = options.stale })
       if not opened then return usage(eng) end
       local ran, run = pcall(train, eng, cfg)
       eng:close()
-      local name = train == loop.train and kind or "captured"
+      local name = way.name or kind
       if not ran then
         print(("%-9s %s\n%-9s FAIL"):format(name, run, ""))
         all_ok = false
