@@ -45,6 +45,8 @@ pln_Status PLK(sdpa_backward)(const pln_Call *c) {
   bool single = c->arg[0].dtype == PLN_F32;
   double work = 2 * (double)(c->i[2] + c->i[3]);
   pln_Status status = PLN_OK;
+  if (c->i[0] > 0 && c->i[0] <= ROWS && c->i[1] > 0 && c->i[1] <= KEYS)
+    return all(c, 1, work * ROWS * KEYS, single ? backward_one_f32 : backward_one_f64);
   if (c->i[0] && c->i[2]) status = all(c, blocks_of(c->i[0], ROWS), work * ROWS * (double)c->i[1], single ? backward_q_f32 : backward_q_f64);
   if (status != PLN_OK || !c->i[1]) return status;
   return all(c, blocks_of(c->i[1], KEYS), work * KEYS * (double)c->i[0], single ? backward_kv_f32 : backward_kv_f64);

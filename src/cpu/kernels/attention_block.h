@@ -137,6 +137,23 @@ static void K(weights)(const K(Batch) *b, int64_t row, int64_t rows, int64_t key
   }
 }
 
+/* All of a batch that is one block of rows and keys: its weights are computed once. */
+static void K(backward_one)(void *context, int64_t begin, int64_t end) {
+  const pln_Call *c = context;
+  const int64_t *i = c->i, rows = i[0], keys = i[1];
+  T p[ROWS * KEYS], d[ROWS * KEYS];
+  for (int64_t at = begin; at < end; at++) {
+    K(Batch) b = K(batch_at)(c, at, true);
+    for (int64_t x = 0; x < rows * i[2]; x++) b.r[0][x] = 0;
+    for (int64_t x = 0; x < keys * i[2]; x++) b.r[1][x] = 0;
+    for (int64_t x = 0; x < keys * i[3]; x++) b.r[2][x] = 0;
+    K(weights)(&b, 0, rows, 0, keys, p, d);
+    K(product)(rows, i[2], keys, d, KEYS, 1, b.k, i[6], i[7], b.r[0], i[2], 1);
+    K(product)(keys, i[3], rows, p, 1, KEYS, b.g, i[3], 1, b.r[2], i[3], 1);
+    K(product)(keys, i[2], rows, d, 1, KEYS, b.q, i[4], i[5], b.r[1], i[2], 1);
+  }
+}
+
 static void K(backward_q)(void *context, int64_t begin, int64_t end) {
   const pln_Call *c = context;
   const int64_t *i = c->i, blocks = blocks_of(i[0], ROWS);

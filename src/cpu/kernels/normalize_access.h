@@ -68,6 +68,24 @@ static T K(exp_sum)(const plk_Lane *l, int a, int out, T m, int64_t k, int64_t n
   return sum;
 }
 
+/* Largest element and sum of a lane in one go, the terms e apart from x, if it is no longer than a block. */
+PLK_INLINE T K(short_exp_sum)(T *e, const T *x, int64_t n, T *m) {
+  *m = K(step)(PLK_TOP, LOWEST, K(block_of)(PLK_TOP, x, n));
+  K(exp_all)(e, x, *m, n);
+  return K(block_of)(PLK_SUM, e, n);
+}
+
+PLK_INLINE bool K(is_short)(const plk_Lane *l, int a) { return l->n <= PLK_BLOCK && l->step[a] == sizeof(T); }
+
+/* Both of any lane; terms go to argument `out`, if it is not negative. */
+static T K(lane_exp_sum)(const plk_Lane *l, int a, int out, T *m) {
+  T e[PLK_BLOCK];
+  if (K(is_short)(l, a) && (out < 0 || l->step[out] == sizeof(T)))
+    return K(short_exp_sum)(out < 0 ? e : (T *)l->p[out], (const T *)l->p[a], l->n, m);
+  *m = K(largest)(l, a);
+  return K(exp_sum)(l, a, out, *m, 0, l->n);
+}
+
 typedef struct K(ExpRow) {
   const T *m;
   char *dst; /* where row 0's terms go, or NULL */

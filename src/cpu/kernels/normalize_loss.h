@@ -110,7 +110,7 @@ PLK_INLINE void K(finish_loss)(const plk_Lane *l, int64_t i, T m, T log, T share
 
 static void K(loss_lane)(const plk_Lane *l) {
   const Loss *o = l->state;
-  T m = K(largest)(l, o->x), log = K(pls_log)(K(exp_sum)(l, o->x, -1, m, 0, l->n)), shared = 0;
+  T m, log = K(pls_log)(K(lane_exp_sum)(l, o->x, -1, &m)), shared = 0;
   if (o->shares) shared = K(shared_loss)(l, m, &log, 0, l->n);
   K(finish_loss)(l, 0, m, log, shared);
 }
@@ -176,7 +176,7 @@ PLK_INLINE T K(mass)(const plk_Lane *l, int64_t i, T shared) {
 
 static void K(loss_gradient_lane)(const plk_Lane *l) {
   const Loss *o = l->state;
-  T ebuffer[PLK_BLOCK], tbuffer[PLK_BLOCK], m = K(largest)(l, o->x), s = K(exp_sum)(l, o->x, 0, m, 0, l->n);
+  T ebuffer[PLK_BLOCK], tbuffer[PLK_BLOCK], m, s = K(lane_exp_sum)(l, o->x, 0, &m);
   T g = K(gradient_of)(l, 0), shared = o->shares ? K(shared_loss)(l, m, NULL, 0, l->n) : 0;
   T scale = g * K(mass)(l, 0, shared) / s;
   for (int64_t k = 0; k < l->n; k += PLK_BLOCK) {

@@ -7,9 +7,7 @@
 
 /* n <= PLK_BLOCK elements side by side, y apart from x. */
 PLK_INLINE void K(softmax_short)(T *y, const T *x, int64_t n) {
-  T m = K(step)(PLK_TOP, LOWEST, K(block_of)(PLK_TOP, x, n));
-  K(exp_all)(y, x, m, n);
-  T scale = 1 / K(block_of)(PLK_SUM, y, n);
+  T m, scale = 1 / K(short_exp_sum)(y, x, n, &m);
   for (int64_t i = 0; i < n; i++) y[i] *= scale;
 }
 
@@ -22,7 +20,7 @@ static pln_Status K(small_softmax)(pln_Small *s) {
 }
 
 static void K(softmax_lane)(const plk_Lane *l) {
-  if (l->n <= PLK_BLOCK && l->step[0] == sizeof(T) && l->step[1] == sizeof(T)) {
+  if (K(is_short)(l, 0) && K(is_short)(l, 1)) {
     K(softmax_short)((T *)l->p[0], (const T *)l->p[1], l->n);
     return;
   }
@@ -52,7 +50,7 @@ static void K(softmax_tile)(const plk_Lane *l) {
 /* --- log_softmax: x - m - log sum --------------------------------------------------------------- */
 
 static void K(log_softmax_lane)(const plk_Lane *l) {
-  T gathered[PLK_BLOCK], buffer[PLK_BLOCK], m = K(largest)(l, 1), log = K(pls_log)(K(exp_sum)(l, 1, -1, m, 0, l->n));
+  T gathered[PLK_BLOCK], buffer[PLK_BLOCK], m, log = K(pls_log)(K(lane_exp_sum)(l, 1, -1, &m));
   for (int64_t k = 0; k < l->n; k += PLK_BLOCK) {
     int64_t n = l->n - k < PLK_BLOCK ? l->n - k : PLK_BLOCK;
     char *dst = l->p[0] + k * l->step[0];
