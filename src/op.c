@@ -491,11 +491,10 @@ static pln_Status run_prepared(pln_Engine *e, const pln_OpDef *op, pln_Args *a, 
   pln_Status status = op->prepare(&p);
   if (PLN_LIKELY(status == PLN_OK)) {
     bool captured = e->hooks & PLN_HOOK_CAPTURE;
-    if (PLN_UNLIKELY(captured)) {
+    if (PLN_UNLIKELY(captured))
       status = pln_capture_call(&p);
-    } else if (calls == e->calls) { /* else prepare did work of its own */
+    else if (calls == e->calls) /* else prepare did work of its own */
       status = pln_plan_keep(&p, key);
-    }
     if (!p.done && !captured && PLN_LIKELY(status == PLN_OK)) {
       c->number = ++e->calls;
       if (PLN_UNLIKELY(p.ntemps) && PLN_FAULT(scratch_early))

@@ -103,6 +103,27 @@ describe("C6 capture", function()
         end)
       end
 
+      if arena then
+        it("leaves red zones alone", function()
+          local eager, captured = open(), open { poison = { redzone = 64 } }
+          local a, b = steps.mlp(eager), steps.mlp(captured)
+          local step = captured:capture(b.step)
+          for _ = 1, 20 do
+            a.step()
+            eager:reset()
+            step:replay()
+            captured:reset()
+            captured:full({ 50 }, 1)
+          end
+          captured:sync()
+          local want, got = steps.read(a), steps.read(b)
+          for what in pairs(want) do assert.is_true(want[what] == got[what], what .. " differs") end
+          step:release()
+          captured:reset()
+          captured:sync()
+        end)
+      end
+
       it("goes on where eager steps left off and the other way round", function()
         local eager, mixed = open(), open()
         local a, b = steps.mlp(eager), steps.mlp(mixed)
@@ -335,85 +356,6 @@ describe("C6 capture", function()
         assert.same(out:totable(), x.grad:totable())
       end)
 
-      it("records no gradients outside: what it made are plain tensors", function()
-        local eng = open()
-        local w = eng:param({ 2 }, 3)
-        local inner
-        local step, loss = eng:capture(function()
-          inner = w * w
-          local loss = inner:sum()
-          loss:backward()
-          return loss
-        end)
-        assert.same({ 0, 0 }, w.grad:totable())
-        assert.is_false(loss:requires_grad())
-        assert.is_false(inner:requires_grad())
-        step:replay(2)
-        assert.same({ 12, 12 }, w.grad:totable())
-        assert.equal(18, loss:item())
-        fails("does not require grad", loss.backward, loss)
-        assert.is_true(eng:recording())
-        local y = (w * inner):sum()
-        y:backward()
-        assert.same({ 21, 21 }, w.grad:totable())
-        assert.equal(0, eng:stats().pins)
-      end)
-
-      it("does not run a forward's graph that no backward went through", function()
-        local eng = open()
-        local w = eng:param({ 2 }, 3)
-        local step, y = eng:capture(function() return (w * 2):tanh() end)
-        assert.equal(0, eng:stats().pins)
-        step:replay()
-        assert.is_false(y:requires_grad())
-        assert.same({ 0, 0 }, w.grad:totable())
-      end)
-
-      it("begins the sum of a leaf from outside once, that of one made inside with each replay", function()
-        local results = {}
-        for round = 1, 2 do
-          local eng = open()
-          local w = eng:persistent({ 2 }, 3):requires_grad(true)
-          local inside
-          local function program()
-            local v = w:detach():requires_grad(true)
-            ;(w * v * 2):sum():backward()
-            inside = v.grad
-          end
-          if round == 1 then
-            for _ = 1, 3 do program() end
-          else
-            eng:capture(program):replay(3)
-          end
-          results[round] = { w.grad:totable(), inside:totable() }
-        end
-        assert.same({ { 18, 18 }, { 6, 6 } }, results[1])
-        assert.same(results[1], results[2])
-      end)
-
-      it("starts each replay's backward from 1, whatever has been written to it", function()
-        local results = {}
-        for round = 1, 2 do
-          local eng = open()
-          local w = eng:param({}, 3)
-          local double = perilune.op {
-            name = "double",
-            forward = function(_, x) return x * 2 end,
-            backward = function(_, g) return eng:mul(g, 2, g) end,
-          }
-          local function program() double(w):backward() end
-          if round == 1 then
-            for _ = 1, 3 do program() end
-          else
-            eng:capture(program):replay(3)
-            w:sum():backward()
-            eng:sub(w.grad, 1, w.grad)
-          end
-          results[round] = w.grad:item()
-        end
-        assert.same({ 6, 6 }, results)
-      end)
-
       it("uses the memory of temporaries again within the step, not what Lua has seen", function()
         local eng = open()
         local w = eng:param({ 1000 }, 0.5)
@@ -458,35 +400,6 @@ describe("C6 capture", function()
         assert.equal(held[1], held[2])
       end)
 
-      it("captures ops written in Lua and gradients of gradients", function()
-        local results = {}
-        local cube = perilune.op {
-          name = "cube",
-          forward = function(ctx, x)
-            local x2 = x * x
-            ctx:save(x2)
-            return x2 * x
-          end,
-          backward = function(ctx, g) return g * ctx:saved() * 3 end,
-        }
-        for round = 1, 2 do
-          local eng = open()
-          local w = eng:param({ 2 }, { 1, 2 })
-          local function program()
-            local g = perilune.grad((cube(w) + w * w * w):sum(), w, { create_graph = true })
-            g:sum():backward()
-            eng:no_grad(function() eng:sub(w, w.grad * 0.01, w) end)
-          end
-          if round == 1 then
-            for _ = 1, 4 do program() end
-          else
-            eng:capture(program):replay(4)
-          end
-          results[round] = { w:totable(), w.grad:totable() }
-        end
-        assert.same(results[1], results[2])
-      end)
-
       it("is made and replayed within a scope and survives its end", function()
         local eng = open()
         local sum = eng:persistent { 2 }
@@ -522,7 +435,7 @@ describe("C6 capture", function()
         p.counter:set(1, 9)
         local ok, message = pcall(step.replay, step)
         if ok then
-          assert.equal("stress", name) -- it runs late
+          assert.is_nil(name:match "^cpu") -- else it is known at once
           ok, message = pcall(eng.sync, eng)
         end
         assert.is_false(ok)
@@ -574,7 +487,7 @@ describe("C6 capture", function()
         local step = eng:capture(function() return x * eng:rand { 2 } end)
         step:replay(3)
         eng:close()
-        fails("replay: the engine \"" .. name:match "^%a+" .. "\" was closed at", step.replay, step)
+        fails("replay: the engine \"" .. name:match "^[%a-]+" .. "\" was closed at", step.replay, step)
         step:release()
         assert.is_false(step:is_valid())
       end)
