@@ -40,4 +40,15 @@ end
 
 tensor.install()
 
+-- parts that are loaded when they are first asked for: perilune.nn and so on
+local PARTS = { nn = true, optim = true }
+setmetatable(perilune, {
+  __index = function(_, name)
+    if not PARTS[name] then return nil end
+    local part = require("perilune." .. name)
+    rawset(perilune, name, part)
+    return part
+  end,
+})
+
 return perilune
