@@ -66,7 +66,7 @@ static inline pln_PlanSlot *pln_plan_slot(pln_Plans *all, uint64_t hash) { retur
 /* Two tensors of one storage that are the same view; layouts are known. */
 static inline bool pln_plan_same(const pln_Tensor *a, const pln_Tensor *b) { return a->data == b->data && a->layout == b->layout; }
 
-/* The key of a plain op (pln_OpDef.plain) and its hash; false if a layout is unknown or memory is shared in part. */
+/* The key of a plain op (pln_OpDef.plain) and its hash; false if a layout is unknown, memory is shared in part, or no operand is a tensor. */
 static inline bool pln_plan_short_key(const pln_OpDef *op, const pln_Args *a, uint64_t *word, uint64_t *hash_p) {
   const pln_Tensor *x = a->in[0], *y = a->in[1], *out = a->out[0];
   uint64_t lx = 0, ly = 0, lo = 0, number = 0, sharing = 0;
@@ -79,6 +79,7 @@ static inline bool pln_plan_short_key(const pln_OpDef *op, const pln_Args *a, ui
     if (PLN_UNLIKELY(!(ly = y->layout))) return false;
     if (PLN_UNLIKELY(x && x->storage == y->storage) && pln_plan_same(x, y)) sharing = 1;
   } else if (a->numbers & 2) {
+    if (PLN_UNLIKELY(!x)) return false; /* two numbers do not fit */
     memcpy(&number, &a->num[1], sizeof number);
   }
   if (out) {

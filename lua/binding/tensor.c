@@ -271,9 +271,10 @@ static void index_range(lua_State *L, int i, const pln_Tensor *t, int dim, Index
                  (long long)last, dim + 1, (long long)n);
   if (empty && (first < 1 || first > n + 1))
     pll_argument(L, "index", "range {%lld, %lld} in dimension %d is out of range", (long long)first, (long long)last, dim + 1);
+  int64_t size = empty ? 0 : (last - first) / step + 1;
   x->offset += (first - 1) * t->stride[dim];
-  x->stride[x->shape.ndim] = t->stride[dim] * step;
-  x->shape.size[x->shape.ndim++] = empty ? 0 : (last - first) / step + 1;
+  x->stride[x->shape.ndim] = size > 1 ? t->stride[dim] * step : t->stride[dim]; /* an unused step may be any number */
+  x->shape.size[x->shape.ndim++] = size;
 }
 
 static void index_view(lua_State *L, const pln_Tensor *t, int i, Indexing *x) {

@@ -156,6 +156,20 @@ describe("plans", function()
       end
     end)
 
+    it("are not made of numbers alone, which do not fit a key, on " .. name, function()
+      local eng = open()
+      for _, row in ipairs(sweep.rows) do
+        local a, b = row.slots[1], row.slots[2]
+        if #row.slots == 2 and a.kind == "tensor or number" and b.kind == a.kind then
+          local right = {}
+          for i = 1, 3 do right[i] = eng[row.name](eng, eng:tensor(i), 2):item() end
+          for _ = 1, 3 do
+            for i = 1, 3 do assert.equal(right[i], eng[row.name](eng, i, 2):item(), row.name) end
+          end
+        end
+      end
+    end)
+
     it("stay within bounds under 20,000 layouts on " .. name, function()
       local eng = open { arena = name ~= "cpu" and "1MiB" or nil }
       for i = 1, 20000 do
