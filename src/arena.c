@@ -376,7 +376,7 @@ static pln_Storage *sift(pln_Arena *a, pln_ArenaLevel *l, int depth) {
       s->pin_next = kept;
       kept = s;
     } else {
-      for (pln_Tensor *t = s->tensors; t; t = t->sibling) t->object.kept = 0;
+      pln_tensors_end(s);
     }
   }
   return sort_held(kept);

@@ -35,6 +35,7 @@ void pln_runtime_drop(pln_Runtime *r) {
     pln_EngineRecord *record = r->engines[i];
     if (record->engine) (void)pln_engine_close(record->engine, 0);
     pln_mfree(record->log);
+    pln_mfree(record->survivor);
     pln_mfree(record);
   }
   pln_mfree(r->engines);
@@ -84,6 +85,14 @@ static void log_reset(pln_Engine *e, uint32_t place, int kind, uint64_t epoch) {
   else
     r->nlog++;
   r->log[(r->log_begin + r->nlog - 1) % PLN_RESET_LOG] = entry;
+}
+
+void pln_engine_survivor_ended(pln_Engine *e, const pln_Tensor *t) {
+  pln_EngineRecord *r = record_of(e);
+  if (!r->nlog || (!r->survivor && !(r->survivor = pln_calloc(PLN_SURVIVOR_LOG, sizeof *r->survivor)))) return;
+  pln_ResetEntry *entry = &r->survivor[r->nsurvivor++ % PLN_SURVIVOR_LOG];
+  *entry = r->log[(r->log_begin + r->nlog - 1) % PLN_RESET_LOG];
+  entry->serial = t->object.serial;
 }
 
 /* --- engine ------------------------------------------------------------------------------------- */
@@ -159,6 +168,7 @@ pln_Status pln_engine_new(pln_Runtime *r, const pln_Backend *backend, const pln_
 }
 
 pln_Status pln_engine_close(pln_Engine *e, uint32_t place) {
+  e->runtime->ends++;
   if (e->capture) pln_capture_abort(e->capture); /* the Lua state ends while it records */
   pln_Status status = pln_engine_sync(e);
   while (e->captures) pln_capture_release(e->captures, place);
@@ -239,6 +249,7 @@ pln_Status pln_engine_sync(pln_Engine *e) {
 pln_Status pln_engine_reset(pln_Engine *e, uint32_t place) {
   PLN_TRY(pln_capture_refuse(e, "a reset"));
   e->count_resets++;
+  e->runtime->ends++;
   if (e->has_arena) {
     log_reset(e, place, 0, pln_arena_level(&e->arena)->epoch);
     pln_tape_reset(e);
@@ -261,6 +272,7 @@ pln_Status pln_engine_scope_open(pln_Engine *e, uint32_t place) {
 
 pln_Status pln_engine_scope_close(pln_Engine *e, uint32_t place) {
   if (e->depth == 0) return pln_fail(PLN_EARG, "no scope is open");
+  e->runtime->ends++;
   if (e->has_arena) {
     log_reset(e, place, 1, pln_arena_level(&e->arena)->epoch);
     pln_arena_scope_close(&e->arena);

@@ -46,6 +46,7 @@ typedef struct pln_ResetEntry { /* runs of resets at one place and depth, for me
 } pln_ResetEntry;
 
 #define PLN_RESET_LOG 4096
+#define PLN_SURVIVOR_LOG 256
 #define PLN_TOMBSTONES 1024
 
 /* What is remembered of an engine beyond its close. */
@@ -56,10 +57,13 @@ typedef struct pln_EngineRecord {
   uint64_t stale_frees;
   pln_ResetEntry *log;       /* ring */
   uint32_t nlog, log_begin;
+  pln_ResetEntry *survivor;  /* ring: what ended a tensor (`serial`) that an earlier reset had spared */
+  uint32_t nsurvivor;        /* entries ever made */
 } pln_EngineRecord;
 
 typedef struct pln_Runtime {
   uint64_t serial;           /* last one issued */
+  uint64_t ends;             /* resets, ends of scopes, frees, closes: what was alive before one may not be after it */
   pln_Slabs *tensor_slabs, *storage_slabs;
   pln_EngineRecord **engines; /* by id */
   uint32_t nengines, capengines;
@@ -70,6 +74,9 @@ pln_Runtime *pln_runtime_new(void);
 void pln_runtime_hold(pln_Runtime *r);
 /* Frees the runtime with the last hold; engines still open are closed then. */
 void pln_runtime_drop(pln_Runtime *r);
+
+/* The reset or end of scope under way ends t, which survived an earlier one: remembered for messages. */
+void pln_engine_survivor_ended(struct pln_Engine *e, const pln_Tensor *t);
 
 /* Reasons for an op to leave the straight path; zero in the common case. */
 enum {

@@ -46,7 +46,7 @@ static int grow(void) {
   return 1;
 }
 
-/* When the module is unloaded, which LuaJIT does with the last state that loaded it. */
+/* When the process ends: the module stays loaded until then. */
 __attribute__((destructor)) static void forget(void) {
   pln_mfree(entries);
   pln_mfree(table);

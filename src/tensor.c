@@ -257,6 +257,7 @@ pln_Status pln_tensor_free(pln_Tensor *t, uint32_t place) {
   if (s->pins)
     return pln_fail(PLN_EPIN, "the tensor's block is pinned or saved for a backward pass (%u pin%s)", s->pins,
                     s->pins == 1 ? "" : "s");
+  e->runtime->ends++;
   while (s->tensors) {
     pln_Tensor *h = s->tensors;
     if (h->node) pln_tape_header_gone(h);
@@ -276,6 +277,13 @@ void pln_tensors_move(pln_Storage *s, const uint64_t *live) {
     t->live = live;
     t->epoch = *live;
     t->object.kept = 1;
+  }
+}
+
+void pln_tensors_end(pln_Storage *s) {
+  for (pln_Tensor *t = s->tensors; t; t = t->sibling) {
+    t->object.kept = 0;
+    pln_engine_survivor_ended(s->engine, t);
   }
 }
 

@@ -63,6 +63,8 @@ void pln_tensor_release(pln_Tensor *t);
 pln_Status pln_tensor_free(pln_Tensor *t, uint32_t place);
 /* Moves every header of the storage to another epoch word; for the arena. */
 void pln_tensors_move(pln_Storage *s, const uint64_t *live);
+/* The reset or end of scope under way ends what an earlier one had kept; for the arena. */
+void pln_tensors_end(pln_Storage *s);
 
 /* Same storage, and the byte ranges that the two views touch meet. */
 bool pln_tensor_overlaps(const pln_Tensor *a, const pln_Tensor *b);

@@ -176,6 +176,10 @@ void pln_tensors_move(pln_Storage *s, const uint64_t *live) {
   }
 }
 
+void pln_tensors_end(pln_Storage *s) {
+  for (pln_Tensor *t = s->tensors; t; t = t->sibling) t->object.kept = 0;
+}
+
 static Handle header_new(Model *m, pln_Storage *s) {
   pln_Tensor *t = pln_pool_new(&m->tensors);
   if (!t) return (Handle){NULL, 0};

@@ -9,29 +9,49 @@ static pln_Engine *arena_engine(lua_State *L, const char *op) {
   return e;
 }
 
+/* The blocks as they are, or only their number: copied first, since Lua allocates. */
+typedef struct Blocks {
+  pln_Storage *block; /* NULL: count */
+  size_t n, room;
+} Blocks;
+
 static void add_block(void *context, const pln_Storage *s) {
-  lua_State *L = context;
-  const pln_Arena *a = &s->engine->arena;
+  Blocks *b = context;
+  if (b->block && b->n < b->room) b->block[b->n] = *s;
+  b->n++;
+}
+
+static void push_block(lua_State *L, const pln_Storage *s, const char *base) {
   char place[PLN_PLACE_TEXT];
   lua_createtable(L, 0, 8);
   lua_pushstring(L, s->state == PLN_STORAGE_LIVE ? "live" : "free"), lua_setfield(L, -2, "state");
   if (s->overflow)
     lua_pushboolean(L, 1), lua_setfield(L, -2, "overflow");
   else
-    lua_pushnumber(L, (lua_Number)(s->data - a->base)), lua_setfield(L, -2, "offset");
+    lua_pushnumber(L, (lua_Number)(s->data - base)), lua_setfield(L, -2, "offset");
   lua_pushnumber(L, (lua_Number)s->bytes), lua_setfield(L, -2, "bytes");
   lua_pushnumber(L, (lua_Number)s->asked), lua_setfield(L, -2, "asked");
   lua_pushnumber(L, s->pins), lua_setfield(L, -2, "pins");
   lua_pushnumber(L, s->captures), lua_setfield(L, -2, "captures");
   lua_pushnumber(L, s->depth), lua_setfield(L, -2, "depth");
   if (s->place) lua_pushstring(L, pln_place_text(s->place, place)), lua_setfield(L, -2, "place");
-  lua_rawseti(L, -2, (int)lua_objlen(L, -2) + 1);
 }
 
 static int arena_blocks(lua_State *L) {
-  pln_Engine *e = arena_engine(L, "blocks");
-  lua_newtable(L);
-  pln_arena_walk(&e->arena, add_block, L);
+  Blocks b = {NULL, 0, 0};
+  pln_arena_walk(&arena_engine(L, "blocks")->arena, add_block, &b);
+  b.room = b.n;
+  b.block = lua_newuserdata(L, sizeof *b.block * (b.n + 1));
+  b.n = 0;
+  const pln_Arena *a = &arena_engine(L, "blocks")->arena;
+  const char *base = a->base;
+  pln_arena_walk(a, add_block, &b);
+  if (b.n > b.room) b.n = b.room; /* a finalizer made more */
+  lua_createtable(L, (int)b.n, 0);
+  for (size_t i = 0; i < b.n; i++) {
+    push_block(L, &b.block[i], base);
+    lua_rawseti(L, -2, (int)i + 1);
+  }
   return 1;
 }
 
@@ -48,6 +68,7 @@ static int arena_alloc(lua_State *L) {
   int64_t bytes = pll_integer(L, 2, "alloc", "bytes");
   pln_Shape shape = {1, {bytes}};
   pll_Handle *h = pll_box(L);
+  e = arena_engine(L, "alloc");
   pln_Tensor *t;
   pll_check(L, pln_tensor_new(e, PLN_HOME_ARENA, PLN_U8, &shape, &t));
   t->place = t->storage->place = pll_place_if(L, e);

@@ -164,6 +164,7 @@ static int autograd_requires_grad(lua_State *L) {
   if (on && !t->requires_grad) {
     pll_check(L, pln_tape_open(t->engine));
     if (t->storage->home == PLN_HOME_ARENA) pll_push_anchor(L, t->engine);
+    t = pll_tensor(L, 1, "requires_grad", "t");
   }
   pll_check(L, pln_tensor_require_grad(t, on));
   if (on) pll_anchor_handle(L, 1, t);
@@ -172,9 +173,12 @@ static int autograd_requires_grad(lua_State *L) {
 }
 
 static int autograd_grad(lua_State *L) {
+  lua_settop(L, 1);
+  pll_Handle *h = pll_box(L);
   pln_Node *leaf = find_leaf(L, 1, "grad");
   if (!leaf || !leaf->grad) return 0;
-  pll_push_tensor(L, leaf->grad);
+  pln_tensor_retain(leaf->grad);
+  pll_fill(L, 2, h, leaf->grad);
   return 1;
 }
 
@@ -217,9 +221,10 @@ static int autograd_set_grad(lua_State *L) {
 }
 
 static int autograd_detach(lua_State *L) {
+  lua_settop(L, 1);
+  pll_Handle *h = pll_box(L);
   pln_Tensor *t = pll_tensor(L, 1, "detach", "t"), *v;
   pln_Shape shape = pln_tensor_shape(t);
-  pll_Handle *h = pll_box(L);
   pll_check(L, pln_tensor_view(t, &shape, t->stride, 0, &v));
   v->place = pll_place_if(L, t->engine);
   pll_fill(L, -1, h, v);
@@ -381,12 +386,14 @@ static int autograd_backward(lua_State *L) {
     lua_insert(L, 2);
   }
   lua_settop(L, 3);
+  uint64_t ends = pll_ends(L);
   Flags f = read_flags(L, 3, "backward");
   pln_Tensor *dy = lua_isnil(L, 2) ? NULL : pll_tensor(L, 2, "backward", "dy");
   Source s = find_source(L, 1, "backward", "t");
   if (PLN_FAULT(seed_is_value) && !dy) dy = pll_tensor(L, 1, "backward", "t");
   pln_Run r;
   if (f.graph) anchor_graph(L, &s);
+  pll_unended(L, ends, "backward");
   pll_check(L, pln_run_begin(&r, s.e, f.retain, f.graph, NULL, 0, pll_place_if(L, s.e)));
   pln_Status status = pln_run_seed(&r, s.node, s.output, dy);
   if (status != PLN_OK) {
@@ -484,6 +491,7 @@ static int autograd_gradients(lua_State *L) {
   int nout = (int)lua_objlen(L, 1), nin = (int)lua_objlen(L, 2);
   if (!nout || !nin) return pll_argument(L, "grad", "at least one output and one input were expected");
   pln_Engine *e = NULL;
+  uint64_t ends = pll_ends(L);
   Source *out = lua_newuserdata(L, sizeof *out * (size_t)nout);
   pln_Tensor **dy = lua_newuserdata(L, sizeof *dy * (size_t)nout);
   pln_Node **roots = lua_newuserdata(L, sizeof *roots * (size_t)nout);
@@ -517,6 +525,7 @@ static int autograd_gradients(lua_State *L) {
     lua_rawseti(L, results, i + 1);
   }
   pln_Run r;
+  pll_unended(L, ends, "grad");
   pll_check(L, pln_run_begin(&r, e, f.retain, f.graph, want, nin, pll_place_if(L, e)));
   pln_Status status = pln_run_plan(&r, roots, nout);
   for (int i = 0; i < nout && status == PLN_OK; i++) status = pln_run_seed(&r, out[i].node, out[i].output, dy[i]);
@@ -557,6 +566,7 @@ static int autograd_node(lua_State *L) {
   luaL_checktype(L, 5, LUA_TTABLE);
   int nin = (int)lua_objlen(L, 5);
   pln_Engine *e = NULL;
+  uint64_t ends = pll_ends(L);
   pln_Tensor **in = lua_newuserdata(L, sizeof *in * (size_t)(nin ? nin : 1));
   for (int i = 0; i < nin; i++) {
     char what[32];
@@ -579,6 +589,7 @@ static int autograd_node(lua_State *L) {
   lua_pushvalue(L, 2), lua_setfield(L, -2, "backward");
   lua_pushvalue(L, 3), lua_setfield(L, -2, "ctx");
   lua_setfenv(L, -2);
+  pll_unended(L, ends, name);
   pll_check(L, pln_tape_custom(e, name, in, nin, pll_place_if(L, e), &b->node));
   b->serial = b->node->object.serial;
   lua_pushnumber(L, (lua_Number)b->serial);
@@ -620,6 +631,7 @@ static int autograd_results(lua_State *L) {
   pln_Node *n = b ? boxed_node(L, b) : NULL;
   if (!n) return pll_argument(L, "op", "the op's graph is gone (was the engine reset too often inside?)");
   int top = lua_gettop(L), count = 0;
+  uint64_t ends = pll_ends(L);
   pln_Tensor **result = lua_newuserdata(L, sizeof *result * (size_t)(top + 1));
   lua_rawgeti(L, LUA_ENVIRONINDEX, n->segment->slot);
   int anchor = lua_gettop(L);
@@ -640,6 +652,7 @@ static int autograd_results(lua_State *L) {
     }
     result[count++] = t;
   }
+  pll_unended(L, ends, n->name);
   pll_check(L, pln_node_results(n, result, count));
   for (int i = 2; i <= top; i++) {
     if (!pll_handle(L, i)) continue;

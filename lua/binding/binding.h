@@ -84,6 +84,11 @@ static inline bool pll_alive(const pll_Handle *h) {
 pln_Tensor *pll_stale(lua_State *L, pll_Handle *h, const char *op, const char *what);
 /* The tensor at a stack index, alive; else raises with the function's and argument's name. */
 pln_Tensor *pll_tensor(lua_State *L, int i, const char *op, const char *arg);
+/* Lua code runs wherever Lua allocates memory (finalizers of the user's) or reads a field (metamethods), and may end tensors and engines:
+** what was read before such a place is read again behind it, or pll_unended tells that nothing ended since `ends` was runtime->ends. */
+static inline uint64_t pll_ends(lua_State *L) { return pll_state(L)->runtime->ends; }
+void pll_unended(lua_State *L, uint64_t ends, const char *op);
+#define PLL_MAX_USERDATA INT64_C(0x7fffff00) /* bytes */
 /* The open engine at a stack index; else raises. */
 pln_Engine *pll_engine(lua_State *L, int i, const char *op);
 pll_EngineBox *pll_engine_box(lua_State *L, int i);
@@ -96,6 +101,8 @@ pll_Handle *pll_box(lua_State *L);
 void pll_fill(lua_State *L, int i, pll_Handle *h, pln_Tensor *t);
 /* Box and fill for a tensor that C already holds elsewhere (retains it). */
 void pll_push_tensor(lua_State *L, pln_Tensor *t);
+/* Drops the reference that a handle, or C on its behalf, had to t: if it is still the tensor of that serial. Late ones are counted (C4). */
+void pll_drop(const pln_EngineRecord *record, pln_Tensor *t, uint64_t serial);
 /* Before an op is recorded: pushes the value on which its node will hang, and hangs those of its operands' nodes on that. */
 void pll_push_anchor(lua_State *L, pln_Engine *e);
 void pll_anchor_operand(lua_State *L, const pln_Tensor *t);

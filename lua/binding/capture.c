@@ -52,6 +52,7 @@ static int capture_new(lua_State *L) {
   lua_pushvalue(L, 3);
   lua_rawseti(L, -2, 1);
   lua_rawset(L, LUA_REGISTRYINDEX);
+  e = pll_engine(L, 1, "capture");
   pln_Capture *c;
   pln_Status status = pln_capture_begin(e, b, place, &c);
   int failed = 0;
@@ -121,14 +122,15 @@ static void set_count(lua_State *L, const char *name, uint64_t v) {
 static int capture_stats(lua_State *L) {
   const CaptureBox *b = capture_box(L, 1);
   if (!b || !b->c || !b->c->engine) return not_usable(L, b, "stats");
-  const pln_Capture *c = b->c;
+  const pln_Capture c = *b->c; /* a copy: Lua allocates */
+  size_t pieces = c.graph ? c.engine->backend->graph_pieces(c.engine, c.graph) : c.ncalls;
   lua_createtable(L, 0, 6);
-  set_count(L, "calls", c->ncalls);
-  set_count(L, "pieces", c->graph ? c->engine->backend->graph_pieces(c->engine, c->graph) : c->ncalls);
-  set_count(L, "storages", b->c->nuse);
-  set_count(L, "bytes", b->c->bytes);
-  set_count(L, "draws", b->c->draws);
-  set_count(L, "replays", b->c->replays);
+  set_count(L, "calls", c.ncalls);
+  set_count(L, "pieces", pieces);
+  set_count(L, "storages", c.nuse);
+  set_count(L, "bytes", c.bytes);
+  set_count(L, "draws", c.draws);
+  set_count(L, "replays", c.replays);
   return 1;
 }
 

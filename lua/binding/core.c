@@ -7,10 +7,24 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static int state_gc(lua_State *L) {
-  pll_State *s = lua_touserdata(L, 1);
+/* The runtime's hold goes with a second userdata, which is made when the state ends: the finalizers of values older than the module run
+** after the first, and may use tensors. */
+static int runtime_gc(lua_State *L) {
+  pll_State **s_p = lua_touserdata(L, 1);
+  pll_State *s = *s_p;
   if (s->runtime) pln_runtime_drop(s->runtime);
   s->runtime = NULL;
+  return 0;
+}
+
+static int state_gc(lua_State *L) {
+  pll_State **s_p = lua_newuserdata(L, sizeof *s_p);
+  *s_p = lua_touserdata(L, 1);
+  lua_createtable(L, 0, 1);
+  lua_pushcfunction(L, runtime_gc);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  lua_setfield(L, LUA_REGISTRYINDEX, "perilune.runtime"); /* no garbage before its time */
   return 0;
 }
 

@@ -184,7 +184,7 @@ static int engine_set_poison(lua_State *L) {
 }
 
 static int engine_get_poison(lua_State *L) {
-  const pln_Poison *p = &pll_engine(L, 1, "poison")->options.poison;
+  const pln_Poison poison = pll_engine(L, 1, "poison")->options.poison, *p = &poison;
   lua_createtable(L, 0, 5);
   lua_pushboolean(L, p->on_reset), lua_setfield(L, -2, "on_reset");
   lua_pushboolean(L, p->on_free), lua_setfield(L, -2, "on_free");
@@ -218,51 +218,56 @@ static int engine_rng(lua_State *L) {
     return 0;
   }
   if (!lua_isnoneornil(L, 2)) return pll_argument(L, "rng", "a state that rng() gave was expected");
+  lua_Number seed = (lua_Number)e->options.seed, draw = (lua_Number)e->draw;
   lua_createtable(L, 2, 0);
-  lua_pushnumber(L, (lua_Number)e->options.seed), lua_rawseti(L, -2, 1);
-  lua_pushnumber(L, (lua_Number)e->draw), lua_rawseti(L, -2, 2);
+  lua_pushnumber(L, seed), lua_rawseti(L, -2, 1);
+  lua_pushnumber(L, draw), lua_rawseti(L, -2, 2);
   return 1;
 }
 
-static void set_count(lua_State *L, const char *name, uint64_t v) {
-  lua_pushnumber(L, (lua_Number)v);
-  lua_setfield(L, -2, name);
-}
+typedef struct Count {
+  const char *name;
+  uint64_t v;
+} Count;
 
 static int engine_stats(lua_State *L) {
   pln_Engine *e = pll_engine(L, 1, "stats");
   const pln_ArenaStats stats = pln_arena_stats(&e->arena), *s = &stats;
-  lua_createtable(L, 0, 32);
-  set_count(L, "capacity", e->has_arena ? e->arena.capacity : 0);
-  set_count(L, "offset", e->has_arena ? pln_arena_offset(&e->arena) : 0);
-  set_count(L, "epoch", e->has_arena ? pln_arena_level(&e->arena)->epoch : e->count_resets + 1);
-  set_count(L, "largest_free", e->has_arena ? pln_arena_largest_free(&e->arena) : 0);
-  set_count(L, "depth", (uint64_t)e->depth);
-  set_count(L, "resets", e->count_resets);
-  set_count(L, "high_water", s->high_water);
-  set_count(L, "allocs", s->allocs);
-  set_count(L, "reuses", s->reuses);
-  set_count(L, "misses", s->misses);
-  set_count(L, "frees", s->frees);
-  set_count(L, "stale_frees", s->stale_frees);
-  set_count(L, "deferred_frees", s->deferred_frees);
-  set_count(L, "pins", e->count_pins);
-  set_count(L, "pinned_bytes", s->pinned_bytes);
-  set_count(L, "pinned_high_water", s->pinned_high_water);
-  set_count(L, "overflow_bytes", s->overflow_bytes);
-  set_count(L, "overflow_blocks", s->overflow_blocks);
-  set_count(L, "overflow_high_water", s->overflow_high_water);
-  set_count(L, "largest_alloc", s->largest_alloc);
-  set_count(L, "live_bytes", s->live_bytes);
-  set_count(L, "live_blocks", s->live_blocks);
-  set_count(L, "free_bytes", s->free_bytes);
-  set_count(L, "poisoned_bytes", s->poisoned_bytes);
-  set_count(L, "owned_bytes", e->owned_bytes);
-  set_count(L, "fallbacks", e->fallbacks);
-  set_count(L, "calls", e->calls);
-  set_count(L, "planned", e->planned);
-  set_count(L, "queued", e->backend->queued(e));
-  if (s->first_overflow) set_count(L, "first_overflow", s->first_overflow);
+  const Count counts[] = { /* all of them before the table: Lua allocates */
+    {"capacity", e->has_arena ? e->arena.capacity : 0},
+    {"offset", e->has_arena ? pln_arena_offset(&e->arena) : 0},
+    {"epoch", e->has_arena ? pln_arena_level(&e->arena)->epoch : e->count_resets + 1},
+    {"largest_free", e->has_arena ? pln_arena_largest_free(&e->arena) : 0},
+    {"depth", (uint64_t)e->depth},
+    {"resets", e->count_resets},
+    {"high_water", s->high_water},
+    {"allocs", s->allocs},
+    {"reuses", s->reuses},
+    {"misses", s->misses},
+    {"frees", s->frees},
+    {"stale_frees", s->stale_frees},
+    {"deferred_frees", s->deferred_frees},
+    {"pins", e->count_pins},
+    {"pinned_bytes", s->pinned_bytes},
+    {"pinned_high_water", s->pinned_high_water},
+    {"overflow_bytes", s->overflow_bytes},
+    {"overflow_blocks", s->overflow_blocks},
+    {"overflow_high_water", s->overflow_high_water},
+    {"largest_alloc", s->largest_alloc},
+    {"live_bytes", s->live_bytes},
+    {"live_blocks", s->live_blocks},
+    {"free_bytes", s->free_bytes},
+    {"poisoned_bytes", s->poisoned_bytes},
+    {"owned_bytes", e->owned_bytes},
+    {"fallbacks", e->fallbacks},
+    {"calls", e->calls},
+    {"planned", e->planned},
+    {"queued", e->backend->queued(e)},
+  };
+  size_t n = sizeof counts / sizeof *counts;
+  lua_createtable(L, 0, (int)n + 1);
+  for (size_t i = 0; i < n; i++) lua_pushnumber(L, (lua_Number)counts[i].v), lua_setfield(L, -2, counts[i].name);
+  if (s->first_overflow) lua_pushnumber(L, (lua_Number)s->first_overflow), lua_setfield(L, -2, "first_overflow");
   return 1;
 }
 
@@ -356,7 +361,7 @@ static int engine_from_values(lua_State *L) {
   }
   if (lua_isnil(L, 4) && !source) {
     lua_pushvalue(L, 3);
-    while (lua_istable(L, -1)) {
+    for (int depth = 0; lua_istable(L, -1) && depth < PLN_MAX_DIMS; depth++) { /* no further: a table may hold itself */
       lua_rawgeti(L, -1, 1);
       lua_remove(L, -2);
     }
@@ -376,6 +381,10 @@ static int engine_from_values(lua_State *L) {
   if (!source) {
     /* memory of Lua's, so that an error in the middle frees it; uploads copy it */
     bool uniform = !lua_istable(L, 3);
+    if (!uniform && numel > PLL_MAX_USERDATA / (int64_t)item) {
+      char text[PLN_SHAPE_TEXT];
+      return pll_argument(L, v.op, "shape %s has more elements than a table can hold values", pln_shape_text(v.shape.ndim, v.shape.size, text));
+    }
     if (!uniform || numel < (1 << 20)) {
       staging = lua_newuserdata(L, item * (size_t)(numel ? numel : 1));
       v.at = staging;
@@ -397,6 +406,8 @@ static int engine_from_values(lua_State *L) {
     }
   }
   pll_Handle *h = pll_box(L);
+  e = pll_engine(L, 1, v.op); /* Lua code may have run */
+  if (source) source = pll_tensor(L, 3, v.op, "values");
   pln_Tensor *t;
   status = pln_tensor_new(e, home, v.dtype, &v.shape, &t);
   if (status != PLN_OK) pll_raise(L, pln_fail_prefix(status, "%s: ", v.op));

@@ -62,8 +62,10 @@ const char *pll_describe(lua_State *L, int i, char *buf) {
 
 static const char *places_hint = " (places = true records the lines)";
 
-/* The first reset or scope end after the tensor was made that ended its level. */
+/* The first reset or scope end after the tensor was made that ended its level; of one that survived that by a pin, a later one. */
 static const pln_ResetEntry *ending_reset(const pln_EngineRecord *r, const pll_Handle *h) {
+  for (uint32_t i = 0; i < PLN_SURVIVOR_LOG && i < r->nsurvivor; i++)
+    if (r->survivor[i].serial == h->serial) return &r->survivor[i];
   for (uint32_t i = 0; i < r->nlog; i++) {
     const pln_ResetEntry *entry = &r->log[(r->log_begin + i) % PLN_RESET_LOG];
     if (entry->serial >= h->serial && entry->depth <= h->depth) return entry;
@@ -114,6 +116,11 @@ pln_Tensor *pll_tensor(lua_State *L, int i, const char *op, const char *arg) {
   return pll_stale(L, h, op, what);
 }
 
+void pll_unended(lua_State *L, uint64_t ends, const char *op) {
+  if (PLN_UNLIKELY(pll_ends(L) != ends))
+    pll_argument(L, op, "a finalizer or metamethod ended tensors or an engine while the arguments were read");
+}
+
 /* --- engines ------------------------------------------------------------------------------------ */
 
 pll_EngineBox *pll_engine_box(lua_State *L, int i) {
@@ -128,7 +135,7 @@ pln_Engine *pll_engine(lua_State *L, int i, const char *op) {
   if (PLN_UNLIKELY(!b))
     pll_argument(L, op, "an engine was expected (call it with a colon: eng:%s), got %s", op, pll_describe(L, i, text));
   if (PLN_UNLIKELY(!b->e)) {
-    const pln_EngineRecord *record = b->runtime->engines[b->id];
+    const pln_EngineRecord *record = pll_state(L)->runtime->engines[b->id]; /* its own runtime is gone once it was finalized */
     pln_place_text(record->closed_place, text);
     pll_raise(L, pln_fail(PLN_ECLOSED, "%s: the engine \"%s\" was closed at %s", op, record->kind, text));
   }
@@ -195,21 +202,24 @@ void pll_push_tensor(lua_State *L, pln_Tensor *t) {
   pll_fill(L, -1, h, t);
 }
 
+void pll_drop(const pln_EngineRecord *record, pln_Tensor *t, uint64_t serial) {
+  pln_Engine *e = record->engine;
+  if (!e) return;
+  if (t->object.serial != serial && !PLN_FAULT(late_free))
+    e->arena.stats.stale_frees++;
+  else if (t->epoch == *t->live || t->epoch == PLN_EPOCH_FREED || e->arena.keep_headers || PLN_FAULT(late_free))
+    pln_tensor_release(t);
+  else
+    e->arena.stats.stale_frees++;
+}
+
 /* C4: late frees do nothing but count. */
 int pll_tensor_gc(lua_State *L) {
   pll_Handle *h = pll_handle(L, 1);
   if (!h || !h->finalized) return 0;
   h->finalized = 0;
   pln_Runtime *r = pll_state(L)->runtime;
-  pln_EngineRecord *record = r->engines[h->engine];
-  if (record->engine) {
-    if (h->t->object.serial != h->serial && !PLN_FAULT(late_free))
-      record->engine->arena.stats.stale_frees++;
-    else if (h->t->epoch == *h->t->live || h->t->epoch == PLN_EPOCH_FREED || record->engine->arena.keep_headers || PLN_FAULT(late_free))
-      pln_tensor_release(h->t);
-    else
-      record->engine->arena.stats.stale_frees++;
-  }
+  pll_drop(r->engines[h->engine], h->t, h->serial);
   h->magic = 0;
   pln_runtime_drop(r);
   return 0;
@@ -229,7 +239,9 @@ static void report_overflow(lua_State *L, pln_Engine *e) {
 }
 
 void pll_settle(lua_State *L, pln_Engine *e) {
+  const pln_EngineRecord *record = e->runtime->engines[e->id];
   if (e->hooks & PLN_HOOK_REPORT) report_overflow(L, e);
+  if (!record->engine) return; /* the report's function closed it */
   uint64_t alive = e->owned_bytes + e->arena.stats.overflow_bytes;
   uint64_t before = alive > e->owned_since ? alive - e->owned_since : 0;
   if (e->owned_since < PLL_COLLECT_MIN || e->owned_since < before) return;

@@ -20,6 +20,8 @@ typedef struct Reader {
   int at, top;             /* next argument, last one */
   int out[PLN_MAX_OUT];    /* stack index of destinations, 0 none */
   int inplace;             /* stack index of the operand that an in-place op writes */
+  int list;                /* stack index of the list of tensors */
+  uint16_t id;             /* of the engine, whose record outlives it */
 } Reader;
 
 static PLN_COLD int expected(Reader *r, int i, const pln_Slot *slot, const char *what) {
@@ -35,7 +37,7 @@ static PLN_COLD pln_Tensor *stale_tensor(const Reader *r, pll_Handle *h, const c
 
 static PLN_COLD void other_engine(const Reader *r, const pln_Tensor *t, const char *name) {
   pll_raise(r->L, pln_fail(PLN_EENGINE, "%s: argument '%s' belongs to the engine \"%s\", the others to \"%s\" (t:to(engine) copies)",
-                           r->op->name, name, t->engine->options.kind, r->e->options.kind));
+                           r->op->name, name, t->engine->options.kind, pll_state(r->L)->runtime->engines[r->id]->kind));
 }
 
 static inline pln_Tensor *take_tensor(Reader *r, pll_Handle *h, const char *name) {
@@ -44,6 +46,7 @@ static inline pln_Tensor *take_tensor(Reader *r, pll_Handle *h, const char *name
   if (PLN_UNLIKELY(t->engine != r->e)) {
     if (r->e) other_engine(r, t, name);
     r->e = t->engine;
+    r->id = t->engine->id;
   }
   return t;
 }
@@ -71,6 +74,7 @@ static void read_tensors(Reader *r, int i, const pln_Slot *slot) {
   if (!lua_istable(L, i)) expected(r, i, slot, "a list of tensors");
   int n = (int)lua_objlen(L, i);
   /* the list's memory is Lua's: nothing to free when a later argument is wrong; it stays on the stack, below it the arguments */
+  r->list = i;
   r->a->list = lua_newuserdata(L, sizeof(pln_Tensor *) * (size_t)(n ? n : 1));
   r->a->nlist = n;
   for (int k = 0; k < n; k++) {
@@ -104,6 +108,18 @@ static void read_word(Reader *r, int i, const pln_Slot *slot, pln_Opt *o) {
   char what[100];
   snprintf(what, sizeof what, "one of %s", slot->words);
   expected(r, i, slot, what);
+}
+
+/* Whether the list still holds the tensors that were read: Lua code that ran meanwhile may have taken them out. */
+static bool same_tensors(const Reader *r) {
+  bool same = (int)lua_objlen(r->L, r->list) == r->a->nlist;
+  for (int k = 0; k < r->a->nlist && same; k++) {
+    lua_rawgeti(r->L, r->list, k + 1);
+    const pll_Handle *h = pll_handle(r->L, -1);
+    same = h && pll_alive(h) && h->t == r->a->list[k];
+    lua_pop(r->L, 1);
+  }
+  return same;
 }
 
 /* One option's value at stack index i, which is not nil. */
@@ -275,46 +291,75 @@ static inline void read_arguments(Reader *r, pll_Handle *h) {
   }
 }
 
-static PLN_COLD int push_results(lua_State *L, pln_Engine *e, pln_Args *a) {
-  /* boxes first: when one cannot be made the views go, the ones in boxes with them */
+/* A result on its way to its box, known again after Lua code ran. */
+typedef struct Piece {
+  pln_Tensor *t;
+  uint64_t serial;
+} Piece;
+
+static PLN_COLD int push_results(lua_State *L, pln_Engine *e, pln_Args *a, const pln_OpDef *op) {
   int n = a->nresults;
-  if (!lua_checkstack(L, n + 4)) {
-    for (int i = 0; i < n; i++) pln_tensor_release(a->results[i]);
-    pln_mfree(a->results);
-    return pll_raise(L, pln_fail(PLN_EARG, "too many results"));
+  const pln_EngineRecord *record = e->runtime->engines[e->id];
+  Piece *piece = lua_checkstack(L, n + 4) ? pln_malloc(sizeof *piece * (size_t)n) : NULL;
+  for (int i = 0; i < n; i++) {
+    if (piece)
+      piece[i] = (Piece){a->results[i], a->results[i]->object.serial};
+    else
+      pln_tensor_release(a->results[i]);
   }
-  pln_Tensor **moved = lua_newuserdata(L, sizeof *moved * (size_t)(n ? n : 1));
-  memcpy(moved, a->results, sizeof *moved * (size_t)n);
   pln_mfree(a->results);
+  if (!piece) return pll_raise(L, pln_fail(PLN_ENOMEM, "%s: out of memory for %d results", op->name, n));
+  Piece *moved = lua_newuserdata(L, sizeof *moved * (size_t)n);
+  memcpy(moved, piece, sizeof *moved * (size_t)n);
+  pln_mfree(piece);
   for (int i = 0; i < n; i++) {
     pll_Handle *h = pll_box(L);
-    pll_fill(L, -1, h, moved[i]);
+    if (PLN_UNLIKELY(moved[i].t->object.serial != moved[i].serial) || PLN_UNLIKELY(moved[i].t->epoch != *moved[i].t->live)) {
+      for (; i < n; i++) pll_drop(record, moved[i].t, moved[i].serial);
+      return pll_argument(L, op->name, "a finalizer ended the results before they were returned");
+    }
+    pll_fill(L, -1, h, moved[i].t);
   }
-  pll_settle_if(L, e);
+  if (PLN_LIKELY(record->engine != NULL)) pll_settle_if(L, e);
   return n;
 }
 
-/* Any op in any form. */
-__attribute__((noinline)) static int run_general(lua_State *L, const pln_OpDef *op) {
+static PLN_COLD void failed(lua_State *L, const pln_OpDef *op, pln_Status status) {
+  if (status == PLN_ENOMEM && strncmp(pln_error(), "out of memory", 13) == 0) pln_fail_prefix(status, "%s: ", op->name);
+  pll_raise(L, status);
+}
+
+static inline void run(lua_State *L, pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
+  pln_Status status = pln_op_run(e, op, a);
+  if (PLN_UNLIKELY(status != PLN_OK)) failed(L, op, status);
+}
+
+/* Any op in any form; -1 when what was read may have ended before the op, and nothing has been done. */
+static int try_general(lua_State *L, const pln_OpDef *op) {
   pln_Args a;
-  Reader r = {L, op, &a, NULL, 1, lua_gettop(L), {0}, 0};
+  Reader r = {L, op, &a, NULL, 1, lua_gettop(L), {0}, 0, 0, 0};
+  const pln_Runtime *runtime = pll_state(L)->runtime;
+  uint64_t ends = runtime->ends;
   pln_args_init(op, &a);
   pll_EngineBox *on = NULL;
   pll_Handle *h = r.top ? pll_handle_or_engine(L, 1, &on) : NULL;
   if (on) {
     r.e = PLN_LIKELY(on->e != NULL) ? on->e : pll_engine(L, 1, op->name);
+    r.id = r.e->id;
     r.at = 2;
     h = r.top > 1 ? pll_handle(L, 2) : NULL;
   }
   read_arguments(&r, h);
   if (PLN_UNLIKELY(!r.e)) return pll_argument(L, op->name, "a tensor is needed to know the engine (or call it as eng:%s(...))", op->name);
+  if (PLN_UNLIKELY(runtime->ends != ends)) return -1;
   a.place = pll_place_if(L, r.e);
   if (PLN_UNLIKELY(r.e->hooks & PLN_HOOK_TAPE) && pln_tape_wants(r.e, op, &a)) {
     pll_anchor_operands(L, r.e, &a);
     r.top = lua_gettop(L);
   }
   if (r.out[0] && r.out[0] == r.top && op->nout == 1) { /* stands where the result has to */
-    pll_check(L, pln_op_run(r.e, op, &a));
+    if (PLN_UNLIKELY(runtime->ends != ends) || (PLN_UNLIKELY(r.list) && !same_tensors(&r))) return -1;
+    run(L, r.e, op, &a);
     pll_settle_if(L, r.e);
     return 1;
   }
@@ -329,8 +374,9 @@ __attribute__((noinline)) static int run_general(lua_State *L, const pln_OpDef *
     else
       box[k] = pll_box(L);
   }
-  pll_check(L, pln_op_run(r.e, op, &a));
-  if (PLN_UNLIKELY(a.results != NULL)) return push_results(L, r.e, &a);
+  if (PLN_UNLIKELY(runtime->ends != ends) || (PLN_UNLIKELY(r.list) && !same_tensors(&r))) return -1;
+  run(L, r.e, op, &a);
+  if (PLN_UNLIKELY(a.results != NULL)) return push_results(L, r.e, &a, op);
   int n = 0;
   for (int k = 0; k < op->nout; k++) {
     if (!a.out[k]) break; /* optional results come last */
@@ -343,6 +389,20 @@ __attribute__((noinline)) static int run_general(lua_State *L, const pln_OpDef *
   if (PLN_UNLIKELY(n < op->nout)) lua_settop(L, first + n - 1);
   pll_settle_if(L, r.e);
   return n;
+}
+
+#define TRIES 8
+
+/* Lua code runs wherever Lua allocates (finalizers) and reads a table (metamethods), and may end what is in use: then all is read again,
+** and what is no longer alive is an error as always. */
+__attribute__((noinline)) static int run_general(lua_State *L, const pln_OpDef *op) {
+  int top = lua_gettop(L);
+  for (int i = 0; i < TRIES; i++) {
+    int n = try_general(L, op);
+    if (PLN_LIKELY(n >= 0)) return n;
+    lua_settop(L, top);
+  }
+  return pll_argument(L, op->name, "a finalizer or metamethod ends tensors each time the arguments are read");
 }
 
 /* Takes a value that is an operand of this engine, alive, and nothing special; false: it is for the general way. */
@@ -393,10 +453,16 @@ static inline int run_plain(lua_State *L, const pln_OpDef *op) {
     h = pll_handle(L, top);
     if (PLN_UNLIKELY(!h) || PLN_UNLIKELY(!pll_alive(h)) || PLN_UNLIKELY(h->t->engine != e)) return 0;
     a.out[0] = h->t;
-    pll_check(L, pln_op_run(e, op, &a));
+    run(L, e, op, &a);
   } else {
+    const pln_Runtime *runtime = e->runtime;
+    uint64_t ends = runtime->ends;
     h = pll_box(L);
-    pll_check(L, pln_op_run(e, op, &a));
+    if (PLN_UNLIKELY(runtime->ends != ends)) { /* a finalizer ran: read once more */
+      lua_settop(L, top);
+      return 0;
+    }
+    run(L, e, op, &a);
     pll_fill(L, top + 1, h, a.out[0]);
   }
   pll_settle_if(L, e);

@@ -17,14 +17,14 @@ static void push_sizes(lua_State *L, int n, const int64_t *size) {
 }
 
 static int tensor_shape(lua_State *L) {
-  pln_Tensor *t = pll_tensor(L, 1, "shape", "t");
-  push_sizes(L, t->ndim, t->shape);
+  const pln_Tensor t = *pll_tensor(L, 1, "shape", "t"); /* a copy: tables are allocated */
+  push_sizes(L, t.ndim, t.shape);
   return 1;
 }
 
 static int tensor_strides(lua_State *L) {
-  pln_Tensor *t = pll_tensor(L, 1, "strides", "t");
-  push_sizes(L, t->ndim, t->stride);
+  const pln_Tensor t = *pll_tensor(L, 1, "strides", "t");
+  push_sizes(L, t.ndim, t.stride);
   return 1;
 }
 
@@ -143,6 +143,7 @@ static int tensor_set(lua_State *L) {
   if (n < 2) return pll_argument(L, "set", "a value is needed");
   int64_t offset = element_offset(L, t, 2, n - 2, "set");
   pll_write_value(L, n, (pln_DType)t->dtype, &value, "set");
+  t = pll_tensor(L, 1, "set", "t"); /* int64 values are split by Lua code */
   if (t->requires_grad && t->engine->hooks & PLN_HOOK_TAPE)
     return pll_raise(L, pln_fail(PLN_EGRAD, "set: writing in place is not allowed on a tensor that requires grad (eng:no_grad(fn) allows it)"));
   pll_refuse_in_capture(L, t->engine, "set: writing values to a tensor");
@@ -153,7 +154,8 @@ static int tensor_set(lua_State *L) {
 
 static bool wants_int64(lua_State *L, int i) {
   if (!lua_istable(L, i)) return false;
-  lua_getfield(L, i, "int64");
+  lua_pushliteral(L, "int64");
+  lua_rawget(L, i);
   bool b = lua_toboolean(L, -1);
   lua_pop(L, 1);
   return b;
@@ -166,6 +168,7 @@ static int tensor_item(lua_State *L) {
   if (t->numel != 1)
     return pll_argument(L, "item", "a tensor with one element was expected, got shape %s", pln_shape_text(t->ndim, t->shape, shape));
   bool int64 = wants_int64(L, 2);
+  t = pll_tensor(L, 1, "item", "t");
   pll_refuse_in_capture(L, t->engine, "item: reading a tensor");
   pll_check(L, pln_tensor_read_at(t, 0, &value));
   pll_push_value(L, (pln_DType)t->dtype, &value, int64);
@@ -187,35 +190,47 @@ static const char *push_nested(lua_State *L, const pln_Tensor *t, int dim, const
   return at;
 }
 
-/* Reads the whole tensor into a userdata on the stack. */
-static char *read_all(lua_State *L, pln_Tensor *t, const char *what) {
+#define MAX_TABLES (INT64_C(1) << 27)
+
+/* Reads the whole tensor at index 1 into a userdata on the stack; *t_p is a copy of its header. */
+static char *read_all(lua_State *L, pln_Tensor *t_p, const char *op) {
+  pln_Tensor *t = pll_tensor(L, 1, op, "t");
+  char what[40], text[PLN_SHAPE_TEXT + 16];
+  snprintf(what, sizeof what, "%s: reading a tensor", op);
   pll_refuse_in_capture(L, t->engine, what);
+  int64_t tables = 1; /* rows without elements are tables, too */
+  for (int d = 0; d < t->ndim && t->shape[d]; d++)
+    if (__builtin_mul_overflow(tables, t->shape[d], &tables)) tables = INT64_MAX;
+  if (t->numel > PLL_MAX_USERDATA / pln_dtype_size((pln_DType)t->dtype) || tables > MAX_TABLES)
+    pll_argument(L, op, "a %s is too large to be one Lua value, read it in parts", pln_tensor_text(t, text));
   char *host = lua_newuserdata(L, (size_t)(t->numel ? t->numel : 1) * (size_t)pln_dtype_size((pln_DType)t->dtype));
+  t = pll_tensor(L, 1, op, "t");
+  *t_p = *t;
   pll_check(L, pln_tensor_read(t, host));
   return host;
 }
 
 static int tensor_totable(lua_State *L) {
-  pln_Tensor *t = pll_tensor(L, 1, "totable", "t");
   bool int64 = wants_int64(L, 2);
-  const char *host = read_all(L, t, "totable: reading a tensor");
+  pln_Tensor t;
+  const char *host = read_all(L, &t, "totable");
   luaL_checkstack(L, PLN_MAX_DIMS + 4, "totable");
-  if (t->ndim == 0)
-    pll_push_value(L, (pln_DType)t->dtype, host, int64);
+  if (t.ndim == 0)
+    pll_push_value(L, (pln_DType)t.dtype, host, int64);
   else
-    push_nested(L, t, 0, host, int64);
+    push_nested(L, &t, 0, host, int64);
   return 1;
 }
 
 /* flat(t): all elements row-major in one table. */
 static int tensor_flat(lua_State *L) {
-  pln_Tensor *t = pll_tensor(L, 1, "flat", "t");
   bool int64 = wants_int64(L, 2);
-  const char *host = read_all(L, t, "flat: reading a tensor");
-  int item = pln_dtype_size((pln_DType)t->dtype);
-  lua_createtable(L, (int)(t->numel < 1 << 26 ? t->numel : 1 << 26), 0);
-  for (int64_t k = 0; k < t->numel; k++) {
-    pll_push_value(L, (pln_DType)t->dtype, host + k * item, int64);
+  pln_Tensor t;
+  const char *host = read_all(L, &t, "flat");
+  int item = pln_dtype_size((pln_DType)t.dtype);
+  lua_createtable(L, (int)(t.numel < 1 << 26 ? t.numel : 1 << 26), 0);
+  for (int64_t k = 0; k < t.numel; k++) {
+    pll_push_value(L, (pln_DType)t.dtype, host + k * item, int64);
     lua_rawseti(L, -2, (int)k + 1);
   }
   return 1;
@@ -223,9 +238,9 @@ static int tensor_flat(lua_State *L) {
 
 /* bytes(t): the elements row-major as a string of the machine's byte order. */
 static int tensor_bytes(lua_State *L) {
-  pln_Tensor *t = pll_tensor(L, 1, "bytes", "t");
-  const char *host = read_all(L, t, "bytes: reading a tensor");
-  lua_pushlstring(L, host, (size_t)t->numel * (size_t)pln_dtype_size((pln_DType)t->dtype));
+  pln_Tensor t;
+  const char *host = read_all(L, &t, "bytes");
+  lua_pushlstring(L, host, (size_t)t.numel * (size_t)pln_dtype_size((pln_DType)t.dtype));
   return 1;
 }
 
@@ -233,8 +248,10 @@ static int tensor_bytes(lua_State *L) {
 static int tensor_set_bytes(lua_State *L) {
   pln_Tensor *t = pll_tensor(L, 1, "set_bytes", "t");
   size_t n, want = (size_t)t->numel * (size_t)pln_dtype_size((pln_DType)t->dtype);
-  const char *bytes = luaL_checklstring(L, 2, &n);
-  if (n != want) return pll_argument(L, "set_bytes", "%d bytes were expected, got %d", (int)want, (int)n);
+  char text[PLN_SHAPE_TEXT + 16];
+  if (lua_type(L, 2) != LUA_TSTRING) return pll_argument(L, "set_bytes", "argument 'bytes': a string was expected, got %s", pll_describe(L, 2, text));
+  const char *bytes = lua_tolstring(L, 2, &n);
+  if (n != want) return pll_argument(L, "set_bytes", "%zu bytes were expected, got %zu", want, n);
   pll_refuse_in_capture(L, t->engine, "set_bytes: uploading values");
   pll_check(L, pln_tensor_write(t, bytes));
   lua_settop(L, 1);
@@ -343,8 +360,10 @@ static int recorded_index(lua_State *L, pln_Tensor *t) {
     for (int k = 0; k < 3; k++) list[k]->size[d] = range[k];
     lua_pop(L, 1);
   }
+  uint64_t ends = pll_ends(L);
   pll_anchor_operands(L, t->engine, &a);
   pll_Handle *h = pll_box(L);
+  pll_unended(L, ends, "index");
   pll_check(L, pln_op_run(t->engine, op, &a));
   pll_fill(L, -1, h, a.out[0]);
   return 1;
@@ -352,11 +371,12 @@ static int recorded_index(lua_State *L, pln_Tensor *t) {
 
 /* x[k], x[{...}] */
 static int tensor_index(lua_State *L) {
+  lua_settop(L, 2);
+  pll_Handle *h = pll_box(L);
   pln_Tensor *t = pll_tensor(L, 1, "index", "t");
   Indexing x;
   index_view(L, t, 2, &x);
   if (PLN_UNLIKELY(t->requires_grad) && t->engine->hooks & PLN_HOOK_TAPE) return recorded_index(L, t);
-  pll_Handle *h = pll_box(L);
   pln_Tensor *v;
   pll_check(L, pln_tensor_view(t, &x.shape, x.stride, x.offset, &v));
   v->place = pll_place_if(L, t->engine);

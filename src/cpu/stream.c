@@ -97,9 +97,9 @@ pln_Status pln_stream_free(pln_Engine *e, pln_Stream *s, char *data, size_t byte
 pln_Status pln_stream_upload(pln_Engine *e, pln_Stream *s, char *data, const void *host, size_t bytes) {
   Item *i = NULL;
   if (bytes <= SMALL_UPLOAD) {
-    PLN_TRY(push(e, s, ITEM_UPLOAD, data, bytes, bytes, &i));
-    memcpy(payload(i), host, bytes);
-    return PLN_OK;
+    pln_Status status = push(e, s, ITEM_UPLOAD, data, bytes, bytes, &i);
+    if (i) memcpy(payload(i), host, bytes); /* it is queued, whatever an older item ended with */
+    return status;
   }
   void *staging = pln_malloc(bytes);
   if (!staging) return pln_fail(PLN_ENOMEM, "out of memory: %zu bytes for staging an upload", bytes);
