@@ -25,13 +25,12 @@ list() {
 generate() {
   echo '# SPDX-License-Identifier: MIT'
   echo '# Made by scripts/sources.sh from the tree; run it again instead of editing.'
-  list core_c src -name '*.c' ! -path 'src/cpu/*' ! -name device_nocuda.c
+  list core_c src -name '*.c' ! -path 'src/cpu/*'
   list cpu_c src/cpu -name '*.c' ! -path 'src/cpu/kernels/*'
   list kernel_c src/cpu/kernels -name '*.c'
   list binding_c lua/binding -name '*.c'
   list cuda_cu cuda -name '*.cu' ! -path 'cuda/emulator/*'
-  list cuda_c cuda -name '*.c' ! -path 'cuda/emulator/*'
-  list nocuda_c src -name device_nocuda.c
+  list emulator_cpp cuda/emulator -maxdepth 1 -name '*.cpp'
   list headers src cuda lua/binding -name '*.h' -o -name '*.cuh' -o -name '*.def' -o -name '*.inc'
   list lua_files lua/perilune -name '*.lua'
   # Distributed whole.

@@ -3,14 +3,26 @@
 */
 #include "binding.h"
 
+#include "gpu.h"
+
 #include <stdio.h>
 #include <string.h>
 
 /* --- opening and closing ------------------------------------------------------------------------ */
 
-static const pln_Backend *backend_named(const char *kind) {
+/* The device of a kind, or NULL and in *reason_p why there is none. */
+static const pln_Backend *backend_named(const char *kind, const char **reason_p) {
+  *reason_p = NULL;
   if (strcmp(kind, "cpu") == 0 || strcmp(kind, "stress") == 0) return &pln_cpu_backend;
-  return NULL;
+  return pln_gpu_backend(kind, reason_p);
+}
+
+/* reason(kind): why no engine of that kind can be opened here; nil if one can. */
+static int engine_reason(lua_State *L) {
+  const char *reason;
+  if (backend_named(luaL_checkstring(L, 1), &reason)) return 0;
+  lua_pushstring(L, reason);
+  return 1;
 }
 
 static bool field_boolean(lua_State *L, int table, const char *name, bool otherwise) {
@@ -42,8 +54,9 @@ static int engine_open(lua_State *L) {
   const char *kind = luaL_checkstring(L, 1);
   luaL_checktype(L, 2, LUA_TTABLE);
   pll_State *s = pll_state(L);
-  const pln_Backend *backend = backend_named(kind);
-  if (!backend) return pll_argument(L, "engine", "there is no engine kind \"%s\"", kind);
+  const char *reason;
+  const pln_Backend *backend = backend_named(kind, &reason);
+  if (!backend) return pll_argument(L, "engine", "%s is not available: %s", kind, reason);
   pln_EngineOptions o = {
     .kind = kind,
     .ordinal = (int)field_number(L, 2, "device", 1) - 1,
@@ -435,7 +448,7 @@ static int engine_from_values(lua_State *L) {
 }
 
 const luaL_Reg pll_engine_functions[] = {
-  {"open", engine_open}, {"close", engine_close}, {"closed", engine_closed}, {"reset", engine_reset}, {"sync", engine_sync},
+  {"reason", engine_reason}, {"open", engine_open}, {"close", engine_close}, {"closed", engine_closed}, {"reset", engine_reset}, {"sync", engine_sync},
   {"scope", engine_scope}, {"pin", engine_pin}, {"unpin", engine_unpin}, {"free", engine_free}, {"set_poison", engine_set_poison},
   {"get_poison", engine_get_poison}, {"places", engine_places}, {"rng", engine_rng}, {"stats", engine_stats},
   {"from_values", engine_from_values}, {NULL, NULL},

@@ -14,10 +14,12 @@ local info = setmetatable({}, { __mode = "k" }) -- engine -> { kind = }
 local DEFAULT_ARENA = 64 * 1024 * 1024
 local UNITS = { [""] = 1, B = 1, K = 1024, KIB = 1024, M = 1024 ^ 2, MIB = 1024 ^ 2, G = 1024 ^ 3, GIB = 1024 ^ 3 }
 
--- device and defaults of each kind
+-- defaults of each kind
 local KINDS = {
-  cpu = { device = "cpu" },
-  stress = { device = "cpu", arena = true, late = true, poison = true },
+  cpu = {},
+  stress = { arena = true, late = true, poison = true },
+  cuda = { arena = true },
+  ["cuda-emu"] = { arena = true, poison = true },
 }
 local OPTIONS = {
   device = "number", arena = true, poison = true, stale = "string", seed = "number", threads = "number", places = "boolean",
@@ -110,7 +112,8 @@ function engine.open(spec)
   local name = options[1] or os.getenv "PERILUNE_ENGINE" or "cpu"
   local kind = KINDS[name]
   if not kind then error(("engine: there is no kind %q"):format(tostring(name)) .. suggest(tostring(name), KINDS), 2) end
-  if kind.reason then error(("engine: %s is not available: %s"):format(name, kind.reason), 2) end
+  local reason = core.engine.reason(name)
+  if reason then error(("engine: %s is not available: %s"):format(name, reason), 2) end
   local arena = options.arena
   if arena == nil and kind.arena then arena = os.getenv "PERILUNE_ARENA" or DEFAULT_ARENA end
   if arena == true then arena = DEFAULT_ARENA end
@@ -138,8 +141,9 @@ end
 --- Every kind of engine: { kind =, available =, reason = }.
 function engine.list()
   local list = {}
-  for name, kind in pairs(KINDS) do
-    list[#list + 1] = { kind = name, available = kind.reason == nil, reason = kind.reason }
+  for name in pairs(KINDS) do
+    local reason = core.engine.reason(name)
+    list[#list + 1] = { kind = name, available = reason == nil, reason = reason }
   end
   table.sort(list, function(a, b) return a.kind < b.kind end)
   return list
