@@ -183,6 +183,27 @@ describe("ops in Lua", function()
         assert.equal(0, pins(eng))
       end)
 
+      it("lives through collections inside its forward", function()
+        local eng = open()
+        local x = eng:param({ 2 }, { 2, 3 })
+        local op = perilune.op { name = "square",
+          forward = function(ctx, v)
+            for _ = 1, 4 do collectgarbage() end -- nothing but the running op holds its graph yet
+            ctx:save(v)
+            local y = v * v
+            for _ = 1, 4 do collectgarbage() end
+            return y
+          end,
+          backward = function(ctx, g) return g * ctx:saved() * 2 end }
+        for _ = 1, 3 do
+          local y = op(x)
+          collectgarbage() collectgarbage()
+          y:backward(eng:ones { 2 })
+          eng:reset()
+        end
+        assert.same({ 12, 18 }, x.grad:totable())
+      end)
+
       it("are seen by the collector through every cycle", function()
         local eng = open()
         local x = eng:param({ 4 }, 0.5)

@@ -20,7 +20,7 @@ typedef struct Anchor {
   uint16_t engine;
 } Anchor;
 
-typedef struct NodeBox { /* its environment is the table { backward, ctx } */
+typedef struct NodeBox { /* its environment is the table { backward, ctx, anchor } */
   uintptr_t magic;
   pln_Node *node;
   uint64_t serial;
@@ -588,6 +588,7 @@ static int autograd_node(lua_State *L) {
   lua_createtable(L, 0, 2);
   lua_pushvalue(L, 2), lua_setfield(L, -2, "backward");
   lua_pushvalue(L, 3), lua_setfield(L, -2, "ctx");
+  lua_pushvalue(L, anchor), lua_setfield(L, -2, "anchor"); /* while forward runs nobody else holds the segment */
   lua_setfenv(L, -2);
   pll_unended(L, ends, name);
   pll_check(L, pln_tape_custom(e, name, in, nin, pll_place_if(L, e), &b->node));
