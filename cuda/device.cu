@@ -154,6 +154,7 @@ static pln_Status open_stream(pld_Device *d) {
   PLN_TRY(pld_check(cudaMallocHost((void **)&d->staging, (size_t)PLD_SLOTS * PLD_SLOT_BYTES), "cudaMallocHost"));
   for (int i = 0; i < PLD_SLOTS; i++)
     PLN_TRY(pld_check(cudaEventCreateWithFlags(&d->event[i], cudaEventDisableTiming), "cudaEventCreateWithFlags"));
+  PLN_TRY(pld_check(cudaEventCreateWithFlags(&d->pace, cudaEventDisableTiming), "cudaEventCreateWithFlags"));
   return pld_check(cudaStreamSynchronize(d->stream), "cudaStreamSynchronize");
 }
 
@@ -163,6 +164,7 @@ static void dev_close(pln_Engine *e) {
   if (d->stream) (void)cudaStreamSynchronize(d->stream);
   for (int i = 0; i < PLD_SLOTS; i++)
     if (d->event[i]) (void)cudaEventDestroy(d->event[i]);
+  if (d->pace) (void)cudaEventDestroy(d->pace);
   if (d->staging) (void)cudaFreeHost(d->staging);
   if (d->record) (void)cudaFreeHost(d->record);
   if (d->stream) (void)cudaStreamDestroy(d->stream);
@@ -196,7 +198,10 @@ static pln_Status dev_launch(pln_Engine *e, const pln_Call *c) {
   pld_Device *d = device_of(e);
   PLN_TRY(pld_check(cudaSetDevice(d->ordinal), "cudaSetDevice"));
   d->number++;
-  d->queued++;
+  if (PLN_UNLIKELY(++d->queued % (PLD_BACKLOG / 2) == 0)) {
+    PLN_TRY(pld_check(cudaEventSynchronize(d->pace), "cudaEventSynchronize"));
+    PLN_TRY(pld_check(cudaEventRecord(d->pace, d->stream), "cudaEventRecord"));
+  }
   return c->kernel(c);
 }
 

@@ -32,6 +32,7 @@ typedef struct pld_Site {
   uint16_t kind;
 } pld_Site;
 
+#define PLD_BACKLOG 2048 /* launches that may wait: what queues up holds memory */
 #define PLD_SLOTS 4
 #define PLD_SLOT_BYTES (1 << 20)
 
@@ -46,6 +47,7 @@ typedef struct pld_Device {
   pld_Record *record;
   uint64_t number;         /* of launches */
   size_t queued;           /* calls since the last wait */
+  cudaEvent_t pace;        /* half a backlog ago */
   pln_Status failed;       /* of a call that could not report it; the text waits in `why` */
   char why[PLN_MAX_ERROR];
   char *staging;           /* PLD_SLOTS pinned pieces, used in turn */

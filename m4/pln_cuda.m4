@@ -7,7 +7,7 @@ AC_DEFUN([PLN_CUDA], [
   AC_ARG_VAR([NVCC], [CUDA compiler])
   AC_ARG_VAR([NVCCFLAGS], [CUDA compiler flags])
   AC_ARG_WITH([cuda],
-    [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@], [build the CUDA device and its emulator (default: where nvcc, or its headers, are)])],
+    [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@], [build the CUDA device; without the option only its emulator, where the headers of CUDA are])],
     [], [with_cuda=check])
   AC_ARG_WITH([cuda-arch],
     [AS_HELP_STRING([--with-cuda-arch=LIST],
@@ -19,7 +19,8 @@ AC_DEFUN([PLN_CUDA], [
   pln_cuda_path=$PATH:/usr/local/cuda/bin
   AS_CASE([$with_cuda],
     [no], [pln_cuda_why="switched off by --without-cuda"],
-    [yes|check], [],
+    [check], [pln_cuda_why="--with-cuda builds it; that takes minutes"],
+    [yes], [],
     [pln_cuda_path=$with_cuda/bin])
   AS_IF([test -z "$pln_cuda_why"], [
     AS_IF([ls "$srcdir"/cuda/*.cu >/dev/null 2>&1], [],

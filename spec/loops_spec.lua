@@ -20,9 +20,6 @@ local function command(arguments)
   return output, tonumber(status)
 end
 
---- Engines of the host give the same bits.
-local function is_host(name) return name == "cpu" or name == "stress" or name == "cpu with an arena" end
-
 describe("hazard loop with recorded gradients", function()
   after_each(engines.close)
 
@@ -43,7 +40,7 @@ describe("hazard loop with recorded gradients", function()
       local run = hazard.train_autograd(open(), config(hazard))
       assert.is_true((hazard.compare(run, cpu)))
       assert.equal(0, run.stats.pins)
-      if not is_host(name) then return end
+      if not engines.is_host(name) then return end
       for _, what in ipairs { "W1", "W2", "losses" } do assert.same(cpu[what], run[what]) end
     end)
   end)
@@ -85,7 +82,7 @@ describe("attention under resets", function()
       local cpu = attention.train(engines.open "cpu", config(attention))
       local run = attention.train(open(), config(attention))
       assert.is_true((attention.compare(run, cpu)))
-      if not is_host(name) then return end
+      if not engines.is_host(name) then return end
       for _, what in ipairs { "Wq", "Wk", "Wv", "losses" } do assert.same(cpu[what], run[what]) end
     end)
   end)

@@ -307,7 +307,7 @@ engines.each(function(kind, open)
       channels = { shape = { 2, 4, 750 }, dtype = "f32", unpack(r) }
       close(reference.ops.group_norm(channels, 2, nil, nil, 1e-12), new(channels):group_norm(2, nil, nil, 1e-12), 2e-5, "group_norm")
       local constant = e:full({ 2, 3000 }, 1234.567):layer_norm(3000)
-      assert.equal(0, constant:abs():max():item())
+      assert.is_true(constant:abs():max():item() <= (engines.is_host(kind) and 0 or 1e-6))
     end)
 
     it("write into a destination of any layout", function()

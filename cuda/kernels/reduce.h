@@ -99,6 +99,7 @@ template <class P> __global__ void __launch_bounds__(PLC_THREADS) fold_lanes_ker
     const int nblocks = (int)((n + BLOCK - 1) / BLOCK);
     int64_t at[3] = {0, 0, 0};
     A block[UNIT_BLOCKS];
+    for (int b = 0; b < UNIT_BLOCKS; b++) block[b] = P::none();
     if (result < r.results) r.kept.find(result, at);
     for (int b = 0; b < nblocks; b++) {
       A total = P::none();
@@ -153,6 +154,7 @@ template <class P> __global__ void __launch_bounds__(PLC_THREADS) fold_unit_kern
     }
     if (t == 0) {
       A block[UNIT_BLOCKS];
+      for (int b = 0; b < UNIT_BLOCKS; b++) block[b] = P::none();
       for (int b = 0; b < UNIT_BLOCKS; b++) block[b] = part[b * RUNS * LANES];
       unit_done<P>(r, join_blocks<P>(block, (int)((n + BLOCK - 1) / BLOCK)), result, unit, at);
     }

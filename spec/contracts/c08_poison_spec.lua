@@ -70,6 +70,7 @@ describe("C8 poison", function()
         assert.has_error(function() eng:poison "no-such-setting" end)
       end)
 
+      if engines.is_host(name) then -- the test writes to the memory itself
       it("notices a write past the end at the next reset, by the place of the block", function()
         local core = require "perilune.core"
         local eng = open { places = true, poison = { on = { "reset" }, redzone = 64 } }
@@ -88,6 +89,7 @@ describe("C8 poison", function()
         assert.matches("c08_poison_spec.lua:" .. line + 4, message, 1, true)
         eng:sync() -- raising cleared it
       end)
+      end
     end)
   end)
 

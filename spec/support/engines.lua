@@ -45,6 +45,9 @@ function engines.each_arena(fn)
   fn("cpu with an arena", opener("cpu", { arena = "1MiB", poison = true }))
 end
 
+--- Whether an engine of `each` is one of the host's, which all give the same bits.
+function engines.is_host(name) return name == "cpu" or name == "stress" or name == "cpu with an arena" end
+
 --- An engine of that kind, closed after the test.
 function engines.open(kind, options) return opener(kind)(options) end
 
