@@ -234,7 +234,9 @@ pln_Status pln_prep_out(pln_Prep *p, int i, pln_DType dtype, const pln_Shape *sh
   pln_Tensor *t = p->a->out[i];
   if (t && PLN_FAULT(destination_ignored) && !(p->op->flags & PLN_OP_INPLACE)) t = NULL;
   if (!t) {
-    PLN_TRY(pln_tensor_result(p->e, dtype, shape, &t));
+    pln_Status status = pln_tensor_result(p->e, dtype, shape, &t);
+    if (PLN_UNLIKELY(status == PLN_ESHAPE)) pln_fail_prefix(status, "%s: ", p->op->name);
+    PLN_TRY(status);
     t->place = t->storage->place = p->a->place;
     p->a->out[i] = t;
     p->made[i] = 1;

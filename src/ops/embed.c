@@ -22,7 +22,7 @@ pln_Status pln_prepare_slice_backward(pln_Prep *p) {
     if (i < first->ndim) {
       start = from_end(first->size[i], size) - 1;
       by = step->size[i];
-      if (start < 0 || start > size || by < 0) return pln_prep_fail(p, PLN_EARG, "argument 'first': no index of dimension %d", i + 1);
+      if (start < 0 || start > size - (by == 0) || by < 0) return pln_prep_fail(p, PLN_EARG, "argument 'first': no index of dimension %d", i + 1);
       if (by == 0) {
         offset += start * out->stride[i];
         continue;
@@ -33,7 +33,7 @@ pln_Status pln_prepare_slice_backward(pln_Prep *p) {
     }
     offset += start * out->stride[i];
     shape.size[shape.ndim] = size;
-    stride[shape.ndim++] = out->stride[i] * by;
+    stride[shape.ndim++] = size > 1 ? out->stride[i] * by : out->stride[i];
   }
   pln_Shape own = pln_tensor_shape(g);
   if (!pln_shape_equal(&own, &shape))
