@@ -73,7 +73,13 @@ PLN_EOF
     for pln_dir in "$with_cuda/include" "$pln_cuda_dir/include" /usr/local/cuda/include /usr/include; do
       AS_IF([test -f "$pln_dir/cuda_runtime_api.h"], [CUDA_INCLUDE=$pln_dir; pln_emu=yes; pln_emu_why=; break])
     done
-    AC_MSG_RESULT([${CUDA_INCLUDE:-no}])])
+    AC_MSG_RESULT([${CUDA_INCLUDE:-no}])
+    AS_IF([test "$pln_emu" = yes], [
+      AC_MSG_CHECKING([whether $CXX compiles C++17])
+      echo 'template <int n> int f() { if constexpr (n > 1) return n; return 0; } int main() { return f<0>(); }' > conftest.cpp
+      AS_IF([$CXX -std=c++17 -o conftest conftest.cpp >&AS_MESSAGE_LOG_FD 2>&1], [AC_MSG_RESULT([yes])],
+        [AC_MSG_RESULT([no]); pln_emu=no; pln_emu_why="$CXX does not compile C++17"])
+      rm -f conftest conftest.cpp])])
   AC_SUBST([CUDA_INCLUDE])
   AC_SUBST([NVCC_GENCODE])
   AC_SUBST([CUDA_LIBS])
