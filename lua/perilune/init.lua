@@ -41,7 +41,7 @@ end
 tensor.install()
 
 -- parts that are loaded when they are first asked for: perilune.nn and so on
-local PARTS = { nn = true, optim = true }
+local PARTS = { nn = true, optim = true, data = true }
 setmetatable(perilune, {
   __index = function(_, name)
     if not PARTS[name] then return nil end

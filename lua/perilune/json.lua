@@ -60,6 +60,27 @@ local UNESCAPED = { n = "\n", r = "\r", t = "\t", b = "\b", f = "\f" }
 local function fail(text, at, what) error(("json: %s at character %d (%q)"):format(what, at, text:sub(at, at + 20)), 0) end
 
 local decode
+local plain -- whether the text being read comes from elsewhere: "nan" is a string then
+
+--- The character at a \u escape as UTF-8, and where the escape ends; two escapes may be halves of one character.
+local function unicode(text, at)
+  local code, stop = tonumber(text:match("^\\u(%x%x%x%x)", at), 16), at + 6
+  if code >= 0xD800 and code < 0xDC00 then
+    local low = tonumber(text:match("^\\u([dD][c-fC-F]%x%x)", stop) or "", 16)
+    if not low then fail(text, at, "half a character") end
+    code, stop = 0x10000 + (code - 0xD800) * 0x400 + low - 0xDC00, stop + 6
+  elseif code >= 0xDC00 and code < 0xE000 then
+    fail(text, at, "half a character")
+  end
+  if code < 0x80 then return string.char(code), stop end
+  local tail = ""
+  local first = code < 0x800 and 0xC0 or code < 0x10000 and 0xE0 or 0xF0
+  for _ = 1, code < 0x800 and 1 or code < 0x10000 and 2 or 3 do
+    tail = string.char(0x80 + code % 64) .. tail
+    code = math.floor(code / 64)
+  end
+  return string.char(first + code) .. tail, stop
+end
 
 local function skip(text, at) return text:find("[^ \t\r\n]", at) or #text + 1 end
 
@@ -71,9 +92,8 @@ local function string_at(text, at)
     if text:sub(stop, stop) == '"' then return table.concat(out), stop + 1 end
     local c = text:sub(stop + 1, stop + 1)
     if c == "u" then
-      local code = tonumber(text:sub(stop + 2, stop + 5), 16)
-      if not code or code > 255 then fail(text, stop, "an escape that is not known") end
-      out[#out + 1], from = string.char(code), stop + 6
+      if not text:find("^%x%x%x%x", stop + 2) then fail(text, stop, "an escape that is not known") end
+      out[#out + 1], from = unicode(text, stop)
     else
       out[#out + 1], from = UNESCAPED[c] or c, stop + 2
     end
@@ -101,6 +121,7 @@ decode = function(text, at)
       if text:sub(i, i) ~= '"' then fail(text, i, "a key was expected") end
       local key
       key, i = string_at(text, i)
+      if out[key] ~= nil then fail(text, i, ("the key %q for the second time"):format(key)) end
       i = skip(text, i)
       if text:sub(i, i) ~= ":" then fail(text, i, "':' is missing") end
       out[key], i = decode(text, i + 1)
@@ -117,7 +138,7 @@ decode = function(text, at)
     return out, stop
   elseif c == '"' then
     local s, stop = string_at(text, at)
-    if NAMED[s] then return NAMED[s], stop end
+    if NAMED[s] and not plain then return NAMED[s], stop end
     return s, stop
   end
   local word = text:match("^[%w%.%+%-]+", at) or fail(text, at, "a value was expected")
@@ -126,7 +147,10 @@ decode = function(text, at)
 end
 
 --- The value of a text; arrays have their number of elements as n, null is nil.
-function json.decode(text)
+---@param text string
+---@param foreign? boolean  the text is not one of json.encode: the strings "nan", "inf" and "-inf" stay strings
+function json.decode(text, foreign)
+  plain = foreign or false
   local value, at = decode(text, 1)
   if skip(text, at) <= #text then fail(text, at, "more text than one value") end
   return value

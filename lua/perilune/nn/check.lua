@@ -82,6 +82,10 @@ function check.callable(what, name, value)
 end
 
 --- "(2, 3)"
-function check.shape_text(shape) return "(" .. table.concat(shape, ", ") .. ")" end
+function check.shape_text(shape)
+  local list = {}
+  for i, size in ipairs(shape) do list[i] = ("%.0f"):format(size) end
+  return "(" .. table.concat(list, ", ") .. ")"
+end
 
 return check

@@ -1,0 +1,130 @@
+-- SPDX-License-Identifier: MIT
+-- checkpoint: everything that a training goes on from, in one safetensors file. Its tensors are named PART.NAME; numbers, texts and the engine's
+-- random numbers lie in the metadata as JSON. A load checks all of the file first: it changes everything or nothing.
+--
+--   local parts = { model = model, optimizer = opt, schedule = schedule, loader = loader, engine = eng, progress = { step = 0 } }
+--   data.checkpoint.save("run.ckpt", parts)
+--   data.checkpoint.load("run.ckpt", parts)     -- goes on bit for bit
+
+local core = require "perilune.core"
+local caller = require "perilune.caller"
+local engine = require "perilune.engine"
+local json = require "perilune.json"
+local safetensors = require "perilune.data.safetensors"
+local check = require "perilune.nn.check"
+
+local T = core.tensor
+local fail = caller.fail
+local checkpoint = {}
+
+local KEY = "perilune.checkpoint"
+
+--- What a part holds: tensors by name, and plain values by name.
+local function contents(name, part)
+  if engine.is_engine(part) then return {}, { rng = part:rng() } end
+  if type(part) ~= "table" then fail("checkpoint: part '%s' is a %s, not an engine or a table", name, type(part)) end
+  local tensors, values = {}, {}
+  for key, value in pairs(type(part.state) == "function" and part:state() or part) do
+    if T.is_tensor(value) then tensors[key] = value else values[key] = value end
+  end
+  return tensors, values
+end
+
+local function engine_of(parts)
+  for _, part in pairs(parts) do
+    if engine.is_engine(part) then return part end
+  end
+  for name, part in pairs(parts) do
+    for _, t in pairs((contents(name, part))) do return T.engine(t) end
+  end
+  fail "checkpoint: none of the parts has an engine"
+end
+
+local function checked(parts)
+  if type(parts) ~= "table" or next(parts) == nil then fail("checkpoint: a table of parts by name was expected, got %s", type(parts)) end
+  for name in pairs(parts) do
+    if type(name) ~= "string" or name:find("[^%w_-]") then fail("checkpoint: %q is no name for a part", tostring(name)) end
+  end
+end
+
+--- Writes the parts: modules, optimizers, schedules, loaders (whatever has state and load), engines (their random numbers) and tables of plain values.
+---@param path string
+---@param parts table<string, any>
+function checkpoint.save(path, parts)
+  checked(parts)
+  local tensors, plain = {}, {}
+  for name, part in pairs(parts) do
+    local own, values = contents(name, part)
+    for key, t in pairs(own) do tensors[name .. "." .. key] = t end
+    plain[name] = values
+  end
+  local ok, encoded = pcall(json.encode, plain)
+  if not ok then fail("checkpoint: %s", (encoded:gsub("^json: ", ""))) end
+  safetensors.save(path, tensors, { [KEY] = encoded })
+end
+
+local function compare(path, name, own, given)
+  for key, t in pairs(own) do
+    local g = given[key]
+    if not g then fail("checkpoint: %s has no tensor '%s.%s'", path, name, key) end
+    local want, got = ("%s %s"):format(T.dtype(t), check.shape_text(T.shape(t))), ("%s %s"):format(T.dtype(g), check.shape_text(T.shape(g)))
+    if want ~= got then fail("checkpoint: %s: '%s.%s' is %s, expected %s", path, name, key, got, want) end
+  end
+  for key in pairs(given) do
+    if not own[key] then fail("checkpoint: %s: '%s.%s' is not known here", path, name, key) end
+  end
+end
+
+--- Gives a part its plain values.
+local function put(part, own, values)
+  if engine.is_engine(part) then
+    part:rng { values.rng[1], values.rng[2] }
+  elseif type(part.load) == "function" then
+    if next(values) then part:load(values) end
+  else
+    for key in pairs(part) do
+      if not own[key] then part[key] = nil end
+    end
+    for key, value in pairs(values) do part[key] = value end
+  end
+end
+
+--- Reads what `save` wrote for the same parts and makes them go on from there. Tables of plain values get the file's.
+---@param path string
+---@param parts table<string, any>
+function checkpoint.load(path, parts)
+  checked(parts)
+  local tensors, metadata = safetensors.load(engine_of(parts), path)
+  if not metadata[KEY] then fail("checkpoint: %s is no checkpoint: its metadata lack '%s'", path, KEY) end
+  local ok, plain = pcall(json.decode, metadata[KEY])
+  if not ok or type(plain) ~= "table" then fail("checkpoint: %s: '%s' in the metadata is no JSON", path, KEY) end
+  local by_part = {}
+  for name in pairs(plain) do
+    if parts[name] == nil then fail("checkpoint: %s also holds '%s', which was not asked for", path, name) end
+  end
+  for full, t in pairs(tensors) do
+    local name, key = full:match "^([^.]+)%.(.*)$"
+    by_part[name or full] = by_part[name or full] or {}
+    by_part[name or full][key or ""] = t
+  end
+  for name, part in pairs(parts) do
+    if not plain[name] then fail("checkpoint: %s holds no '%s'", path, name) end
+    local own = contents(name, part)
+    compare(path, name, own, by_part[name] or {})
+  end
+  local before = {}
+  for name, part in pairs(parts) do
+    local own, values = contents(name, part)
+    before[name] = values
+    local fine, message = pcall(put, part, own, plain[name])
+    if not fine then
+      for undone, old in pairs(before) do put(parts[undone], (contents(undone, parts[undone])), old) end
+      fail("checkpoint: %s: '%s' was not taken: %s", path, name, (tostring(message):gsub("^[^:]+:%d+: ", "")))
+    end
+  end
+  for name, part in pairs(parts) do
+    for key, t in pairs((contents(name, part))) do T.set_bytes(t, T.bytes(by_part[name][key])) end
+  end
+end
+
+return checkpoint
