@@ -193,7 +193,8 @@ describe("files", function()
     for text, bytes in pairs {
       ["a header of 100000001 bytes, more than 100000000 at byte 0"] = "\1\225\245\5\0\0\0\0" .. one,
       ["the header does not begin with '{' at byte 8"] = safe("[]"),
-      ["the header is no JSON: a string without an end at byte 9"] = safe '{"a":',
+      ["the header is no JSON: a string without an end at byte 9"] = safe '{"a',
+      ["the header is no JSON: a value was expected at byte 13"] = safe '{"a":',
       ["the header is no JSON: a value was expected at byte 15"] = safe '{"abc":}',
       ["the header is no JSON: the key \"a\" for the second time"] = safe('{"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[],"data_offsets":[4,8]}}', eight),
       ["the header is no JSON: more text than one value"] = safe(one .. "{}", eight),
@@ -206,7 +207,7 @@ describe("files", function()
       ["tensor 'a' holds 8 bytes, but its shape (3) of F32 needs 12"] = change("[2]", "[3]"),
       ["its shape (9007199254740992, 9007199254740992) of F32 needs too many"] = change("[2]", "[9007199254740992,9007199254740992]"),
       ["there is a hole at byte 63"] = safe((one:gsub("0,8", "4,12")), eight .. eight):sub(1, 80),
-      ["tensor 'b' begins at byte 105: tensors overlap at byte 109"] = safe('{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}', eight),
+      ["tensor 'b' begins at byte 119: tensors overlap at byte 123"] = safe('{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}', eight),
       ["4 bytes behind the last tensor"] = safe(one, eight .. "1234"),
       ["__metadata__ is no object of strings"] = safe('{"__metadata__":{"a":1}}'),
       ["tensor 'a' is no object"] = safe '{"a":3}',

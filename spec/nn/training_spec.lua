@@ -219,7 +219,7 @@ end
 
 local KINDS = {}
 engines.each(function(name, open)
-  KINDS[#KINDS + 1] = { name = name, open = open, host = name == "cpu" or name == "stress" or name == "cpu with an arena" }
+  KINDS[#KINDS + 1] = { name = name, open = open, host = engines.is_host(name) }
 end)
 
 describe("training agrees with " .. record.made_by, function()
