@@ -1,24 +1,13 @@
 /* SPDX-License-Identifier: MIT
-** autograd.c -- gradients for Lua: leaves, backward, ops whose derivative is Lua's, and what keeps recorded ops alive.
-**
-** A segment of the tape hangs on an anchor: a table that holds a userdata whose finalizer drops the segment. Handles of recorded results
-** have the anchor as their environment, the anchor of a younger segment holds those of the older ones that it refers to, and what a Lua
-** node needs (its backward function, its context) lies in the anchor under the node's number. So the collector sees every path to a
-** graph and every cycle through one. Anchors are found by slot in a weak table, which is the environment of all functions here.
+** autograd.c -- gradients for Lua: leaves, backward, and ops whose derivative is Lua's. What a Lua node needs (its backward function, its
+** context) lies in the anchor of its segment (anchor.c) under the node's number, so that the collector sees it.
 */
 #include "binding.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define ANCHOR_KEY ((uintptr_t)0xd6e8feb86659fd93u)
 #define NODE_KEY ((uintptr_t)0xa0761d6478bd642fu)
-
-typedef struct Anchor {
-  uintptr_t magic;
-  pln_Segment *segment;
-  uint16_t engine;
-} Anchor;
 
 typedef struct NodeBox { /* its environment is the table { backward, ctx, anchor } */
   uintptr_t magic;
@@ -26,88 +15,6 @@ typedef struct NodeBox { /* its environment is the table { backward, ctx, anchor
   uint64_t serial;
   uint16_t engine;
 } NodeBox;
-
-/* --- anchors ------------------------------------------------------------------------------------ */
-
-void pll_push_environment(lua_State *L) { lua_getfield(L, LUA_REGISTRYINDEX, "perilune.anchors"); }
-
-static int anchor_gc(lua_State *L) {
-  Anchor *a = lua_touserdata(L, 1);
-  if (!a || lua_objlen(L, 1) != sizeof *a || a->magic != (ANCHOR_KEY ^ (uintptr_t)a) || !a->segment) return 0;
-  pln_Engine *e = pll_state(L)->runtime->engines[a->engine]->engine;
-  pln_segment_drop(e, a->segment);
-  a->segment = NULL;
-  pln_runtime_drop(pll_state(L)->runtime);
-  return 0;
-}
-
-static PLN_COLD void new_anchor(lua_State *L, pln_Engine *e) {
-  luaL_checkstack(L, 8, "anchor");
-  pll_State *state = pll_state(L);
-  lua_createtable(L, 1, 0);
-  Anchor *a = lua_newuserdata(L, sizeof *a);
-  a->magic = ANCHOR_KEY ^ (uintptr_t)a;
-  a->segment = NULL;
-  a->engine = e->id;
-  lua_getfield(L, LUA_REGISTRYINDEX, "perilune.anchor");
-  lua_setmetatable(L, -2);
-  int slot = ++state->anchors;
-  lua_pushvalue(L, -1);
-  lua_rawseti(L, LUA_ENVIRONINDEX, -slot);
-  lua_rawseti(L, -2, 1);
-  lua_pushvalue(L, -1);
-  lua_rawseti(L, LUA_ENVIRONINDEX, slot);
-  if (e->capture) {
-    pll_push_capture(L, e);
-    lua_setfield(L, -2, "capture");
-  }
-  pll_check(L, pln_segment_open(e, slot, &a->segment));
-  pln_runtime_hold(state->runtime);
-}
-
-void pll_push_anchor(lua_State *L, pln_Engine *e) {
-  const pln_Segment *s = e->tape->segment;
-  if (PLN_LIKELY(s && s->slot > 0 && s->count < PLN_SEGMENT_NODES && s->bytes < PLN_SEGMENT_BYTES)) {
-    /* The table may outlive its userdata by a cycle, when a dead handle with a finalizer is all that refers to it: ask for the userdata. */
-    lua_rawgeti(L, LUA_ENVIRONINDEX, -s->slot);
-    bool alive = lua_touserdata(L, -1) != NULL;
-    lua_pop(L, 1);
-    if (PLN_LIKELY(alive)) {
-      lua_rawgeti(L, LUA_ENVIRONINDEX, s->slot);
-      return;
-    } /* else collected, its finalizer has yet to run */
-  }
-  new_anchor(L, e);
-}
-
-/* With the current anchor on top. */
-static void hang(lua_State *L, const pln_Node *n) {
-  const pln_Segment *s = n->segment;
-  if (!s || s == n->engine->tape->segment || s->slot <= 0) return;
-  lua_rawgeti(L, LUA_ENVIRONINDEX, s->slot);
-  lua_rawseti(L, -2, -s->slot);
-}
-
-void pll_anchor_operand(lua_State *L, const pln_Tensor *t) {
-  const pln_Node *n = t ? pln_tensor_node(t) : NULL;
-  if (n) hang(L, n);
-}
-
-void pll_anchor_operands(lua_State *L, pln_Engine *e, const pln_Args *a) {
-  pll_push_anchor(L, e);
-  for (int i = 0; i < a->nin; i++) pll_anchor_operand(L, a->in[i]);
-  for (int i = 0; i < a->nlist; i++) pll_anchor_operand(L, a->list[i]);
-}
-
-void pll_anchor_handle(lua_State *L, int i, const pln_Tensor *t) {
-  const pln_Node *n = pln_tensor_node(t);
-  if (!n || !n->segment) return;
-  lua_rawgeti(L, LUA_ENVIRONINDEX, n->segment->slot);
-  if (lua_istable(L, -1))
-    lua_setfenv(L, i < 0 ? i - 1 : i);
-  else
-    lua_pop(L, 1);
-}
 
 /* --- handles and nodes -------------------------------------------------------------------------- */
 
@@ -277,7 +184,7 @@ static int run_lua_node(lua_State *L) {
   pln_tape_record_on(r->e, r->graph);
   if (r->graph) { /* what is recorded now refers to older nodes */
     pll_push_anchor(L, r->e);
-    hang(L, n);
+    pll_anchor_hang(L, n);
     lua_insert(L, base + 1);
     base++;
   }
@@ -375,7 +282,7 @@ static Flags read_flags(lua_State *L, int i, const char *op) {
 /* With create_graph what is recorded on the way refers to the root's nodes. Leaves the anchor on the stack. */
 static void anchor_graph(lua_State *L, const Source *s) {
   pll_push_anchor(L, s->e);
-  hang(L, s->node);
+  pll_anchor_hang(L, s->node);
 }
 
 /* backward(t [, dy] [, options]) */
@@ -717,7 +624,7 @@ void pll_autograd_open(lua_State *L) {
   lua_setfield(L, -2, "__mode");
   lua_setmetatable(L, -2);
   lua_setfield(L, LUA_REGISTRYINDEX, "perilune.anchors");
-  static const luaL_Reg functions[] = {{"perilune.run.node", run_lua_node}, {"perilune.run.hook", run_node_hook}, {"__gc", anchor_gc}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"perilune.run.node", run_lua_node}, {"perilune.run.hook", run_node_hook}, {"__gc", pll_anchor_gc}, {NULL, NULL}};
   lua_newtable(L);
   pll_register(L, functions);
   for (int i = 0; i < 2; i++) {

@@ -107,6 +107,9 @@ void pll_drop(const pln_EngineRecord *record, pln_Tensor *t, uint64_t serial);
 void pll_push_anchor(lua_State *L, pln_Engine *e);
 void pll_anchor_operand(lua_State *L, const pln_Tensor *t);
 void pll_anchor_operands(lua_State *L, pln_Engine *e, const pln_Args *a);
+/* With an anchor on top: it holds the anchor of the node's segment from now on. */
+void pll_anchor_hang(lua_State *L, const pln_Node *n);
+int pll_anchor_gc(lua_State *L);
 /* The handle at index i keeps the node of its tensor. */
 void pll_anchor_handle(lua_State *L, int i, const pln_Tensor *t);
 /* After new memory was made: runs the collector when much has come together since the last time, reports an epoch's first overflow. */
