@@ -18,6 +18,7 @@ local engine = require "perilune.engine"
 local tensor = require "perilune.tensor"
 local autograd = require "perilune.autograd"
 local report = require "perilune.report"
+local clock = require "perilune.clock"
 
 ---@class perilune
 local perilune = {
@@ -31,6 +32,7 @@ local perilune = {
   op = autograd.op,
   grad = autograd.grad,
   checkpoint = autograd.checkpoint,
+  clock = clock,
 }
 
 -- every op as a plain function too: perilune.add(a, b)

@@ -43,6 +43,30 @@ function options.read(args, usage, known)
   return found, words
 end
 
+--- A script's options, each with a default: reads arguments as options.read does, numbers where the default is one, and fills in the defaults. `flags` are
+--- names and help of options without a default: those whose help begins with a word in capitals take a value.
+---@param args string[]
+---@param usage string
+---@param defaults table<string, number|string>
+---@param flags? table<string, string>
+function options.read_over(args, usage, defaults, flags)
+  local known = {}
+  for name, default in pairs(defaults) do known[name] = ("%s (%s)"):format(type(default) == "number" and "NUMBER" or "TEXT", default) end
+  for name, help in pairs(flags or {}) do known[name] = help end
+  local found, words = options.read(args, usage, known)
+  if not found then return nil, words end
+  for name, default in pairs(defaults) do
+    local value = found[name]
+    if value == nil then value = default elseif type(default) == "number" then value = tonumber(value) end
+    if value == nil then
+      io.stderr:write("perilune: --", name, " needs a number, got '", found[name], "'\n")
+      return nil, 2
+    end
+    found[name] = value
+  end
+  return found, words
+end
+
 --- A list from "a,b,c", nil from nil.
 function options.list(text)
   if not text then return nil end
