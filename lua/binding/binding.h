@@ -36,10 +36,14 @@ typedef struct pll_EngineBox {
   uint64_t unused;   /* for a size that is no handle's */
 } pll_EngineBox;
 
+#define PLL_HOMES 4
+
 /* One per Lua state, a userdata in the registry; every C function of the module has it as upvalue 1. */
 typedef struct pll_State {
   pln_Runtime *runtime;
   int anchors;         /* slots given out, see autograd.c */
+  int nhomes;
+  char home[PLL_HOMES][240]; /* how the sources of the library's own Lua files begin: their lines are nobody's place */
 } pll_State;
 
 #define PLL_KEY ((uintptr_t)0x9e3779b97f4a7c15u)

@@ -118,6 +118,7 @@ static void open_state(lua_State *L) {
   pll_State *s = lua_newuserdata(L, sizeof *s);
   s->runtime = NULL;
   s->anchors = 0;
+  s->nhomes = 0;
   lua_createtable(L, 0, 1);
   lua_pushcfunction(L, state_gc);
   lua_setfield(L, -2, "__gc");
@@ -192,6 +193,17 @@ static int library_fault(lua_State *L) {
   return 0;
 }
 
+/* home(source): how the sources of the library's own Lua files begin; one more where they are found by another path. */
+static int library_home(lua_State *L) {
+  pll_State *s = pll_state(L);
+  size_t n;
+  const char *source = luaL_checklstring(L, 1, &n);
+  for (int i = 0; i < s->nhomes; i++)
+    if (strcmp(s->home[i], source) == 0) return 0;
+  if (n < sizeof s->home[0] && s->nhomes < PLL_HOMES) memcpy(s->home[s->nhomes++], source, n + 1); /* else its lines are places like any */
+  return 0;
+}
+
 static int library_interrupt(lua_State *L) {
   pln_interrupted = lua_toboolean(L, 1);
   return 0;
@@ -199,7 +211,7 @@ static int library_interrupt(lua_State *L) {
 
 const luaL_Reg pll_library_functions[] = {
   {"alloc_live", library_alloc_live}, {"alloc_fail_at", library_alloc_fail_at}, {"int64_helpers", library_int64_helpers},
-  {"set_report", library_set_report}, {"peek", library_peek}, {"poke", library_poke}, {"interrupt", library_interrupt}, {"fault", library_fault}, {NULL, NULL},
+  {"set_report", library_set_report}, {"peek", library_peek}, {"poke", library_poke}, {"interrupt", library_interrupt}, {"home", library_home}, {"fault", library_fault}, {NULL, NULL},
 };
 
 static void finalizer(lua_State *L, const char *metatable, lua_CFunction gc) {
@@ -219,6 +231,8 @@ static void set_functions(lua_State *L, const char *name, const luaL_Reg *functi
 }
 
 EXPORT int luaopen_perilune_core(lua_State *L) {
+  lua_getfield(L, LUA_REGISTRYINDEX, "perilune.module");
+  if (lua_istable(L, -1)) return 1; /* required again: tensors of before are of the same runtime */
   pll_check(L, pln_ops_init());
   open_state(L);
   pll_autograd_open(L);
@@ -256,5 +270,7 @@ EXPORT int luaopen_perilune_core(lua_State *L) {
     lua_setfield(L, -2, metatables[i]);
   }
   lua_setfield(L, -2, "metatables");
+  lua_pushvalue(L, -1);
+  lua_setfield(L, LUA_REGISTRYINDEX, "perilune.module");
   return 1;
 }

@@ -142,7 +142,8 @@ static int engine_scope(lua_State *L) {
   lua_settop(L, 2);
   pll_refuse_in_capture(L, e, "scope: opening a scope");
   uint32_t place = pll_place(L);
-  pll_check(L, pln_engine_scope_open(e, place));
+  pln_Status opened = pln_engine_scope_open(e, place);
+  if (opened != PLN_OK) return pll_raise(L, pln_fail_prefix(opened, "scope: "));
   int failed = lua_pcall(L, 0, LUA_MULTRET, 0);
   pll_EngineBox *b = pll_engine_box(L, 1);
   if (b->e) {
@@ -226,8 +227,10 @@ static int engine_rng(lua_State *L) {
     pll_refuse_in_capture(L, e, "rng: setting the random state");
     lua_rawgeti(L, 2, 1);
     lua_rawgeti(L, 2, 2);
-    e->options.seed = (uint64_t)pll_integer(L, -2, "rng", "seed");
-    e->draw = (uint64_t)pll_integer(L, -1, "rng", "draw");
+    int64_t seed = pll_integer(L, -2, "rng", "seed"), draw = pll_integer(L, -1, "rng", "draw");
+    if (seed < 0 || draw < 0) return pll_argument(L, "rng", "a state that rng() gave was expected, got {%lld, %lld}", (long long)seed, (long long)draw);
+    e->options.seed = (uint64_t)seed;
+    e->draw = (uint64_t)draw;
     return 0;
   }
   if (!lua_isnoneornil(L, 2)) return pll_argument(L, "rng", "a state that rng() gave was expected");
@@ -368,6 +371,11 @@ static int engine_from_values(lua_State *L) {
   if (source) {
     if (lua_isnil(L, 4)) v.dtype = (pln_DType)source->dtype;
     if (!shaped) v.shape = pln_tensor_shape(source);
+    pln_Shape own = pln_tensor_shape(source), both;
+    char text[PLN_SHAPE_TEXT], want[PLN_SHAPE_TEXT];
+    if (!pln_shape_broadcast(&own, &v.shape, &both) || !pln_shape_equal(&both, &v.shape))
+      return pll_argument(L, v.op, "argument 'values': shape %s does not broadcast to %s", pln_shape_text(own.ndim, own.size, text),
+                          pln_shape_text(v.shape.ndim, v.shape.size, want));
     if (source->engine != e) return pll_raise(L, pln_fail(PLN_EENGINE, "%s: the values belong to another engine (t:to(engine) copies)", v.op));
   } else if (lua_istable(L, 3) && !shaped) {
     nested_shape(&v, 3);

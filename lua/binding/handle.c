@@ -8,13 +8,27 @@
 
 /* --- errors ------------------------------------------------------------------------------------- */
 
-/* The nearest Lua line on the stack; false when there is none (a host program's C code calls). */
+static bool is_own(const pll_State *s, const char *source) {
+  bool own = false;
+  for (int i = 0; s && i < s->nhomes; i++) own |= strncmp(source, s->home[i], strlen(s->home[i])) == 0;
+  return own;
+}
+
+/* The nearest line of a caller's Lua code on the stack, else the nearest of the library's own (a command runs it); false when there is
+** none (a host program's C code calls). */
 static bool nearest_line(lua_State *L, lua_Debug *ar) {
+  const pll_State *s = pll_state(L);
+  int own = -1;
   for (int level = 0; lua_getstack(L, level, ar); level++) {
     lua_getinfo(L, "Sl", ar);
-    if (ar->currentline > 0) return true;
+    if (ar->currentline <= 0) continue;
+    if (PLN_LIKELY(!is_own(s, ar->source))) return true;
+    if (own < 0) own = level;
   }
-  return false;
+  if (own < 0) return false;
+  lua_getstack(L, own, ar);
+  lua_getinfo(L, "Sl", ar);
+  return true;
 }
 
 uint32_t pll_place(lua_State *L) {

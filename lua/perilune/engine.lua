@@ -5,11 +5,15 @@ local core = require "perilune.core"
 local settings = require "perilune.settings"
 local suggest = require "perilune.suggest"
 
+-- lines of the files beside this one are nobody's place: errors name the caller's
+core.library.home((debug.getinfo(1, "S").source:gsub("engine%.lua$", "")))
+
 local engine = {}
 
 local metatable = core.metatables["perilune.engine"]
 local methods = {}
-local info = setmetatable({}, { __mode = "k" }) -- engine -> { kind = }
+local info = core.engine_info or setmetatable({}, { __mode = "k" }) -- engine -> { kind = }, for all who require this file
+core.engine_info = info
 
 local DEFAULT_ARENA = 64 * 1024 * 1024
 local UNITS = { [""] = 1, B = 1, K = 1024, KIB = 1024, M = 1024 ^ 2, MIB = 1024 ^ 2, G = 1024 ^ 3, GIB = 1024 ^ 3 }
@@ -26,10 +30,13 @@ local OPTIONS = {
   test = "boolean", plans = "boolean", graph_resets = "number",
 }
 
+local LEAST = { device = 1, threads = 0, graph_resets = 0 } -- of options that are whole numbers
+
 --- Bytes of "64MiB", "4K" or a number.
 local function bytes(value, level)
   if type(value) == "number" then
     if value < 0 or value % 1 ~= 0 then error("arena: a whole number of bytes was expected, got " .. value, level + 1) end
+    if value >= 2 ^ 62 then error("arena: fewer than 2^62 bytes were expected, got " .. value, level + 1) end
     return value
   end
   local number, unit = tostring(value):match "^%s*([%d%.]+)%s*(%a*)%s*$"
@@ -37,7 +44,7 @@ local function bytes(value, level)
   if not (tonumber(number) and factor) then
     error(("arena: a size such as \"64MiB\" was expected, got %q"):format(tostring(value)), level + 1)
   end
-  return math.floor(tonumber(number) * factor)
+  return bytes(math.floor(tonumber(number) * factor), level)
 end
 
 local EVENTS = { reset = "on_reset", free = "on_free", alloc = "on_alloc" }
@@ -47,7 +54,7 @@ local function poison_flags(value, level)
   local flags = { on_reset = false, on_free = false, on_alloc = false, word = 0x7FF8, redzone = 0 }
   local function on(event)
     local flag = EVENTS[event]
-    if not flag then error(("poison: %q is none of reset, free, alloc"):format(tostring(event)), level + 3) end
+    if not flag then error(("poison: %q is none of reset, free, alloc"):format(tostring(event)), level + 2) end
     flags[flag] = true
   end
   if value == true or value == "1" then
@@ -64,6 +71,9 @@ local function poison_flags(value, level)
       if key ~= "on" and key ~= "word" and key ~= "redzone" and key ~= "name" and key ~= "doc" then
         error(("poison: there is no setting %q"):format(tostring(key)) .. suggest(tostring(key), { on = 1, word = 1, redzone = 1 }), level + 1)
       end
+    end
+    if value.on ~= nil and type(value.on) ~= "table" then
+      error("poison: on is a list of reset, free, alloc, got " .. type(value.on), level + 1)
     end
     for _, event in ipairs(value.on or { "reset", "free", "alloc" }) do on(event) end
     flags.word = value.word or flags.word
@@ -89,6 +99,10 @@ local function check_options(options, level)
       end
       if want ~= true and type(value) ~= want then
         error(("engine: option '%s' is a %s, got %s"):format(key, want, type(value)), level + 1)
+      end
+      local least = LEAST[key]
+      if least and not (value >= least and value < 2 ^ 31 and value % 1 == 0) then
+        error(("engine: option '%s' is a whole number from %d on, got %s"):format(key, least, tostring(value)), level + 1)
       end
     end
   end
@@ -211,17 +225,17 @@ function methods:poison(value)
     end
     return { on = on, word = p.word, redzone = p.redzone }
   end
-  core.engine.set_poison(self, poison_flags(value, 1))
+  core.engine.set_poison(self, poison_flags(value, 2))
 end
 
 -- eng.arena: the raw arena
 local arena_methods = {}
 for name, fn in pairs(core.arena) do
-  arena_methods[name] = function(self, ...) return fn(rawget(self, 1), ...) end
+  arena_methods[name] = function(self, ...) return fn(type(self) == "table" and rawget(self, 1), ...) end
 end
 for _, name in ipairs { "reset", "free", "pin", "unpin" } do
   local fn = core.engine[name]
-  arena_methods[name] = function(self, ...) return fn(rawget(self, 1), ...) end
+  arena_methods[name] = function(self, ...) return fn(type(self) == "table" and rawget(self, 1), ...) end
 end
 local arena_metatable = { __index = arena_methods }
 
