@@ -63,16 +63,24 @@ function checkpoint.save(path, parts)
   safetensors.save(path, tensors, { [KEY] = encoded })
 end
 
+--- Fails with all that differs, in the order of names.
 local function compare(path, name, own, given)
+  local wrong = {}
   for key, t in pairs(own) do
     local g = given[key]
-    if not g then fail("checkpoint: %s has no tensor '%s.%s'", path, name, key) end
-    local want, got = ("%s %s"):format(T.dtype(t), check.shape_text(T.shape(t))), ("%s %s"):format(T.dtype(g), check.shape_text(T.shape(g)))
-    if want ~= got then fail("checkpoint: %s: '%s.%s' is %s, expected %s", path, name, key, got, want) end
+    local want, got = ("%s %s"):format(T.dtype(t), check.shape_text(T.shape(t))), nil
+    if g then got = ("%s %s"):format(T.dtype(g), check.shape_text(T.shape(g))) end
+    if not g then
+      wrong[#wrong + 1] = ("'%s.%s' is missing"):format(name, key)
+    elseif want ~= got then
+      wrong[#wrong + 1] = ("'%s.%s' is %s, expected %s"):format(name, key, got, want)
+    end
   end
   for key in pairs(given) do
-    if not own[key] then fail("checkpoint: %s: '%s.%s' is not known here", path, name, key) end
+    if not own[key] then wrong[#wrong + 1] = ("'%s.%s' is not known here"):format(name, key) end
   end
+  table.sort(wrong)
+  if wrong[1] then fail("checkpoint: %s: %s", path, table.concat(wrong, "; ")) end
 end
 
 --- Gives a part its plain values.
