@@ -53,6 +53,23 @@ describe("modules", function()
         assert.is_false(nn.is_module(net.blocks) or nn.is_module(3) or nn.is_module(nil))
       end)
 
+      it("find layers under numbers as well, wherever these begin", function()
+        local eng = open()
+        local Net = nn.Module "Net"
+        function Net:init()
+          self[2] = nn.Linear(eng, 2, 3, { bias = false })
+          self[1] = nn.Linear(eng, 3, 2, { bias = false })
+          self.list = { [0] = nn.Linear(eng, 2, 2, { bias = false }), [7] = nn.LayerNorm(eng, 2), last = nn.RMSNorm(eng, 2) }
+        end
+        function Net:forward(x) return self[2](x) end
+        local net, names = Net(), { "2.weight", "1.weight", "list.0.weight", "list.7.weight", "list.7.bias", "list.last.weight" }
+        assert.same(names, select(2, net:parameters()))
+        assert.same(names, select(2, net:to "f64":parameters()))
+        assert.matches("in layer '2', Linear(2, 3, bias = false): ", message_of(net, eng:zeros { 1, 5 }), 1, true)
+        net[2] = nil
+        assert.equal(5, #net:parameters())
+      end)
+
       it("count a tensor that no longer requires grad as state, not as parameter", function()
         local net = make_net(open())
         net.heads.b.weight:requires_grad(false)

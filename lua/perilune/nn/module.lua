@@ -31,20 +31,21 @@ end
 
 local function is_state(value) return T.is_tensor(value) and T.is_valid(value) and T.home(value) == "persistent" end
 
---- The fields of a module in order of their first values; a plain table's elements, then its string keys, sorted.
+local function before(a, b) -- numbers come before strings
+  if type(a) ~= type(b) then return type(a) == "number" end
+  return a < b
+end
+
+local function is_name(key) return type(key) == "string" or type(key) == "number" end
+
+--- The fields of a module in order of their first values; those of a plain table sorted.
 local function members(node)
+  if is_module(node) then return node._names end
   local names = {}
-  if is_module(node) then
-    for i, name in ipairs(node._names) do names[i] = name end
-    return names
-  end
-  for i in ipairs(node) do names[i] = i end
-  local keys = {}
   for key in pairs(node) do
-    if type(key) == "string" then keys[#keys + 1] = key end
+    if is_name(key) then names[#names + 1] = key end
   end
-  table.sort(keys)
-  for _, key in ipairs(keys) do names[#names + 1] = key end
+  table.sort(names, before)
   return names
 end
 
@@ -298,16 +299,16 @@ local function class(name)
   local meta = {
     __index = methods, __call = call, __tostring = function(self) return tree(self, "") end,
     __newindex = function(self, key, value)
-      local names = rawget(self, "_names")
-      if value ~= nil and type(key) == "string" and not names[key] then
-        names[#names + 1], names[key] = key, true
+      local names, named = rawget(self, "_names"), rawget(self, "_named")
+      if value ~= nil and is_name(key) and not named[key] then
+        names[#names + 1], named[key] = key, true
       end
       rawset(self, key, value)
     end,
   }
   is_instance[meta] = name
   local function make(_, ...)
-    local self = setmetatable({ _names = {} }, meta)
+    local self = setmetatable({ _names = {}, _named = {} }, meta)
     if methods.init then methods.init(self, ...) end
     return self
   end
