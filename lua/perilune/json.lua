@@ -12,7 +12,7 @@ end
 
 local function number(v)
   if v ~= v then return '"nan"' elseif v == math.huge then return '"inf"' elseif v == -math.huge then return '"-inf"' end
-  if v % 1 == 0 and math.abs(v) < 2 ^ 53 then return ("%d"):format(v) end
+  if v % 1 == 0 and math.abs(v) < 2 ^ 53 and (v ~= 0 or 1 / v > 0) then return ("%d"):format(v) end
   return ("%.17g"):format(v)
 end
 

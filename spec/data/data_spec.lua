@@ -43,6 +43,11 @@ describe("data", function()
         assert.same({ { 3, -1 } }, t:totable())
         assert.equal("i64", t.dtype)
         assert.same({ "1", "2" }, names)
+        t, names = data.csv(eng, write '"a ""b""" , "", """"\n1,2,"3"\n')
+        assert.same({ 'a "b"', "", '"' }, names)
+        assert.same({ { 1, 2, 3 } }, t:totable())
+        assert.same({ { 0, 1, 2 } }, (data.csv(eng, write '\t"1"\t 2\n', { delimiter = "\t", missing = 0 })):totable())
+        assert.same({ { 1, 2 } }, (data.csv(eng, write '"1" "2"\n', { delimiter = " " })):totable())
         assert.same({ 0, 2 }, (data.csv(eng, write "a,b\n")).shape)
         assert.equal(math.huge, (data.csv(eng, write "inf\nnan\n")):get(1, 1))
       end)
@@ -61,6 +66,9 @@ describe("data", function()
         refused("1,\"2\"x\n", path .. ":1: text behind a closing quote")
         refused("1,2\n3,4.5\n", "row 2, field 2: 4.5 is no i32", { dtype = "i32" })
         refused("256\n", "row 1, field 1: 256 is no u8", { dtype = "u8" })
+        refused("1\n-9007199254740993\n", "row 2, field 1: -9007199254740992 is beyond 2^53 - 1, which is read exactly", { dtype = "i64" })
+        refused("inf\n", "row 1, field 1: inf is no i64", { dtype = "i64" })
+        refused("1,\"2\"\"\n", path .. ":1: text behind a closing quote")
         refused("\n\n", "holds no line")
         refused("1\n", "there is no dtype \"f16\"", { dtype = "f16" })
         refused("1\n", "the delimiter is one character, got \"\"", { delimiter = "" })
@@ -73,6 +81,7 @@ describe("data", function()
         assert.same({ { 1, 2 }, { 3, 4 } }, data.raw(eng, path, { shape = { -1, 2 } }):totable())
         assert.same({ 3, 4 }, data.raw(eng, path, { offset = 8 }):totable())
         assert.same({ 16 }, data.raw(eng, path, { dtype = "u8" }).shape)
+        assert.matches("has a bool of 128, neither 0 nor 1 at byte 2", message_of(data.raw, eng, path, { dtype = "bool" }), 1, true)
         for text, options in pairs {
           ["holds 16 bytes from byte 0 on, shape (3) of f32 needs 12"] = { shape = { 3 } },
           ["holds 16 bytes from byte 0 on, shape (0, 5) of f32 needs 0"] = { shape = { -1, 5 } },
@@ -195,6 +204,30 @@ describe("data", function()
         assert.equal(12, second.progress.step)
       end)
 
+      it("gives back just the plain values that were saved, through any number of rounds", function()
+        local eng = open()
+        local values = { n = 3, inf = "inf", note = "'nan'", nan = "nan", best = math.huge, worst = -math.huge, tiny = 5e-324, third = 1 / 3, zero = -0.0,
+          on = false, empty = {}, ["a b"] = "\195\188\n\0", list = { 1, "n", { n = 2, x = { 1 } } }, both = { 1, 2, n = 2, list = 3, ["'list"] = 4 },
+          ["'"] = "'" }
+        local progress = {}
+        for key, value in pairs(values) do progress[key] = value end
+        for round = 1, 3 do
+          data.checkpoint.save(path, { n = progress, engine = eng })
+          local second = { gone = true }
+          data.checkpoint.load(path, { n = second, engine = eng })
+          assert.same(values, second)
+          assert.equal(-math.huge, 1 / second.zero)
+          values.list[3 + round], second.list[3 + round] = round, round -- what is appended after a load counts
+          progress = second
+        end
+        assert.equal(6, #progress.list)
+        local average = { eng:persistent({ 2 }, 1), eng:persistent({ 2 }, 2) }
+        data.checkpoint.save(path, { average = average })
+        average[2]:zero()
+        data.checkpoint.load(path, { average = average })
+        assert.same({ 2, 2 }, average[2]:totable())
+      end)
+
       it("refuses a checkpoint of something else and changes nothing", function()
         local eng = open()
         local parts = { model = nn.Linear(eng, 2, 3), loader = data.batches(eng:persistent { 4 }, { size = 1 }), progress = { step = 3 }, engine = eng }
@@ -227,9 +260,27 @@ describe("data", function()
         refused({ ["a.b"] = {} }, "\"a.b\" is no name for a part")
         data.safetensors.save(path, { x = eng:persistent {} })
         refused({}, "is no checkpoint: its metadata lack 'perilune.checkpoint'")
+        for _, text in ipairs { "{", "3", '{"progress":{"\'list":3}}' } do
+          data.safetensors.save(path, { x = eng:persistent {} }, { ["perilune.checkpoint"] = text })
+          refused({}, "'perilune.checkpoint' in the metadata is no JSON")
+        end
+        data.safetensors.save(path, { x = eng:persistent {} }, { ["perilune.checkpoint"] = '{"progress":{}, "loader":3, "model":{}, "engine":{"rng":[1,2]}}' })
+        refused({ model = {} }, "'loader' was not taken: ")
         write "nonsense"
         refused({}, "safetensors: ")
-        assert.matches("a function cannot be written", message_of(data.checkpoint.save, path, { a = { b = print } }), 1, true)
+        local cycle = { deep = {} }
+        cycle.deep.back = cycle
+        for text, value in pairs {
+          ["'a.b' is a function, which no file can hold"] = { b = print },
+          ["'a.b.1' is a tensor within a table, which no file can hold"] = { b = { eng:persistent {} } },
+          ["'a.deep.back.deep' is a table within itself"] = cycle,
+          ["'a' has no element 1, but others: numbers as keys count from 1"] = { [5] = 2 },
+          ["'a.b' has no element 2, but others: numbers as keys count from 1"] = { b = { 1, nil, 3 } },
+          ["'a' has a boolean as a key: keys are names or count from 1"] = { [true] = 2 },
+        } do
+          local got = message_of(data.checkpoint.save, path, { a = value, engine = eng })
+          assert.matches("checkpoint: " .. text, got, 1, true)
+        end
         assert.matches("none of the parts has an engine", message_of(data.checkpoint.load, path, { a = { b = 1 } }), 1, true)
       end)
 

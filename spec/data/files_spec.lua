@@ -185,6 +185,7 @@ describe("files", function()
     end
     refused(data.npy.load, read(FILES .. "records.npy"), "arrays of records are not supported at byte 20")
     refused(data.npy.load, read(FILES .. "complex.npy"), "dtype '<c8' is not supported at byte 20")
+    refused(data.npy.load, read(FILES .. "b1.npy"):sub(1, -3) .. "\2\0", "a bool of 2, neither 0 nor 1 at byte 132")
     refused(data.npy.load, (read(FILES .. "u8.npy"):gsub("%z%z%z%z$", "\0\0\0\255")), "a u64 above 2^63 - 1 at byte 168")
 
     local one = '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
@@ -208,6 +209,7 @@ describe("files", function()
       ["its shape (9007199254740992, 9007199254740992) of F32 needs too many"] = change("[2]", "[9007199254740992,9007199254740992]"),
       ["there is a hole at byte 63"] = safe((one:gsub("0,8", "4,12")), eight .. eight):sub(1, 80),
       ["tensor 'b' begins at byte 119: tensors overlap at byte 123"] = safe('{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}', eight),
+      ["tensor 'a' has a bool of 255, neither 0 nor 1 at byte 70"] = safe('{"a":{"dtype":"BOOL","shape":[8],"data_offsets":[0,8]}}', eight:sub(1, 6) .. "\1\255"),
       ["4 bytes behind the last tensor"] = safe(one, eight .. "1234"),
       ["__metadata__ is no object of strings"] = safe('{"__metadata__":{"a":1}}'),
       ["tensor 'a' is no object"] = safe '{"a":3}',

@@ -55,6 +55,10 @@ end
 function elements.decode(bytes, name, big_endian)
   local kind = elements.types[name]
   if big_endian and kind.size > 1 then bytes = swap(bytes, kind.size) end
+  if name == "bool" then
+    local at = bytes:find "[^%z\1]"
+    if at then return nil, at - 1, ("a bool of %d, neither 0 nor 1"):format(bytes:byte(at)) end
+  end
   if not kind.ctype then return bytes end
   local n = #bytes / kind.size
   local from = ARRAYS[kind.ctype](math.max(n, 1)) -- aligned, whatever the string is
@@ -81,11 +85,14 @@ function elements.encode(values, n, dtype)
   if dtype == "f32" or dtype == "f64" then
     for i = 1, n do to[i - 1] = values[i] end
   else
-    local low, high = -2 ^ 53, 2 ^ 53
+    local low, high = 1 - 2 ^ 53, 2 ^ 53 - 1 -- i64: from there on a Lua number stands for several
     if dtype == "i32" then low, high = -2 ^ 31, 2 ^ 31 - 1 elseif dtype == "u8" then low, high = 0, 255 elseif dtype == "bool" then low, high = 0, 1 end
     for i = 1, n do
       local v = values[i]
-      if not (v >= low and v <= high and v % 1 == 0) then return nil, i, ("%.17g is no %s"):format(v, dtype) end
+      if not (v >= low and v <= high and v % 1 == 0) then
+        local why = dtype == "i64" and v % 1 == 0 and math.abs(v) < math.huge and "%.17g is beyond 2^53 - 1, which is read exactly" or "%.17g is no %s"
+        return nil, i, why:format(v, dtype)
+      end
       to[i - 1] = v
     end
   end

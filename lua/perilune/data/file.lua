@@ -5,12 +5,13 @@
 local ffi = require "ffi"
 local caller = require "perilune.caller"
 
+-- under names of their own: a script's own declarations of these functions stay what they are
 ffi.cdef [[
-int fileno(void *stream);
-int fsync(int fd);
-int getpid(void);
-int open(const char *path, int flags, ...);
-int close(int fd);
+int pln_file_fileno(void *stream) __asm__("fileno");
+int pln_file_fsync(int fd) __asm__("fsync");
+int pln_file_getpid(void) __asm__("getpid");
+int pln_file_open(const char *path, int flags, ...) __asm__("open");
+int pln_file_close(int fd) __asm__("close");
 ]]
 
 local file = {}
@@ -30,10 +31,10 @@ end
 
 --- Flushes a folder's list of names; a system that cannot is left as it is.
 local function flush_folder(path)
-  local fd = ffi.C.open(path:match "^(.*)/[^/]*$" or ".", 0)
+  local fd = ffi.C.pln_file_open(path:match "^(.*/)[^/]*$" or ".", 0)
   if fd >= 0 then
-    ffi.C.fsync(fd)
-    ffi.C.close(fd)
+    ffi.C.pln_file_fsync(fd)
+    ffi.C.pln_file_close(fd)
   end
 end
 
@@ -43,7 +44,7 @@ end
 ---@param chunks string[]
 function file.write(path, what, chunks)
   if type(path) ~= "string" then caller.fail("%s: a file's path was expected, got %s", what, type(path)) end
-  local temporary = ("%s.%d.tmp"):format(path, ffi.C.getpid())
+  local temporary = ("%s.%d.tmp"):format(path, ffi.C.pln_file_getpid())
   local f, message = io.open(temporary, "wb")
   if not f then caller.fail("%s: %s", what, message) end
   local function check(ok, trouble)
@@ -54,7 +55,7 @@ function file.write(path, what, chunks)
   end
   for _, chunk in ipairs(chunks) do check(f:write(chunk)) end
   check(f:flush())
-  check(ffi.C.fsync(ffi.C.fileno(f)) == 0, "the disk did not take it (fsync, error " .. ffi.errno() .. ")")
+  check(ffi.C.pln_file_fsync(ffi.C.pln_file_fileno(f)) == 0, "the disk did not take it (fsync, error " .. ffi.errno() .. ")")
   f:close()
   local ok, trouble = os.rename(temporary, path)
   if not ok then

@@ -17,7 +17,7 @@ local function checked_dtype(what, dtype)
   return dtype
 end
 
---- The fields of a line; quotes around a field may hold the delimiter.
+--- The fields of a line, nil if quotes are wrong; quotes around a field may hold the delimiter, and two of them stand for one (RFC 4180, of one line).
 local function fields_of(line, delimiter)
   local list = {}
   if not line:find('"', 1, true) then
@@ -29,12 +29,18 @@ local function fields_of(line, delimiter)
       at = stop + 1
     end
   end
+  local blanks = delimiter == " " and "^\t*" or delimiter == "\t" and "^ *" or "^[ \t]*" -- around quotes
   local at = 1
   while true do
-    local quoted, behind = line:match('^%s*"([^"]*)"%s*()', at)
+    local quoted, behind = line:match(blanks .. '"([^"]*)"()', at)
     local stop
     if quoted then
-      list[#list + 1], stop = quoted, behind
+      while line:sub(behind, behind) == '"' do -- a quote within the field
+        local more, stop_of_more = line:match('^"([^"]*)"()', behind)
+        if not more then return nil end
+        quoted, behind = quoted .. '"' .. more, stop_of_more
+      end
+      list[#list + 1], stop = quoted, line:match(blanks .. "()", behind)
       if stop <= #line and line:sub(stop, stop) ~= delimiter then return nil end
       if stop > #line then return list end
     else
@@ -116,7 +122,9 @@ function text.raw(eng, path, options)
   if known * size ~= #bytes then
     fail("raw: %s holds %d bytes from byte %d on, shape %s of %s needs %.0f", path, #bytes, options.offset, check.shape_text(shape), dtype, known * size)
   end
-  return elements.tensor(eng, shape, dtype, bytes)
+  local data, at, why = elements.decode(bytes, dtype)
+  if not data then fail("raw: %s has %s at byte %d", path, why, options.offset + at * size) end
+  return elements.tensor(eng, shape, dtype, data)
 end
 
 ---@class perilune.Vocabulary
