@@ -9,7 +9,7 @@ return {
     for i = 1, s.n do
       s:forward(i)
       s:reset()
-      for size = 1, 12 do s.engine:full({ 2 ^ size }, 1e30) end
+      for size = 1, 12 do s.engine:full({ 2 ^ size }, 1e10) end
       s:backward(i)
     end
   end,

@@ -27,18 +27,18 @@ local F64 = { dtype = "f64" }
 local function parameters(what, given)
   local list = is_module(given) and given:parameters() or given
   if type(list) ~= "table" then fail("%s: a module or a list of parameters was expected, got %s", what, type(given)) end
-  local seen, eng = {}, nil
+  local seen, copy, eng = {}, {}, nil
   for i, p in ipairs(list) do
     if not T.is_tensor(p) then fail("%s: parameter %d is a %s, not a tensor", what, i, type(p)) end
     if T.home(p) ~= "persistent" or not A.requires_grad(p) then
       fail("%s: parameter %d is no parameter: it must be persistent and require grad (eng:param)", what, i)
     end
     if seen[p] then fail("%s: parameter %d was given before", what, i) end
-    eng, seen[p] = eng or T.engine(p), true
+    eng, seen[p], copy[i] = eng or T.engine(p), true, p
     if T.engine(p) ~= eng then fail("%s: parameter %d is on another engine than the first", what, i) end
   end
   if not eng then fail("%s: there are no parameters", what) end
-  return { unpack(list) }, eng
+  return copy, eng
 end
 
 ---@class perilune.Optimizer
@@ -198,6 +198,7 @@ function optim.clip_grad_value(given, most)
 end
 
 -- Schedules -----------------------------------------------------------------------------------------
+-- A schedule takes the optimizer's rate at the time when it is made as the one to start from: make it before loading a state.
 
 ---@class perilune.LrSchedule
 ---@field done userdata  how many steps were made, a persistent f64

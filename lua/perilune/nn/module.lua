@@ -232,6 +232,8 @@ local function name_within(outer, inner)
   return found
 end
 
+local Explained = {} -- metatable of what `explain` makes
+local MODULES = { __mode = "v" }
 local failing = {} -- the error on its way up: its message as raised last, and the modules it came through, innermost first
 
 local function text_of(e)
@@ -244,19 +246,19 @@ end
 --- Handles an error inside a module's forward: says which layer, at the line of whoever called it.
 local function explain(message)
   if type(message) ~= "string" then return message end
-  return { message = message, place = caller.place(), traceback = debug.traceback("", 2) }
+  return setmetatable({ message = message, place = caller.place(), traceback = debug.traceback("", 2) }, Explained)
 end
 
 local function finish(self, ok, ...)
   if ok then return ... end
   local e = ...
-  if type(e) ~= "table" or not e.traceback or not e.place then error(e, 0) end
-  if failing.message == e.message then
+  if type(e) ~= "table" or getmetatable(e) ~= Explained then error(e, 0) end
+  if failing.message == e.message and failing.modules[1] then
     failing.modules[#failing.modules + 1] = self
   else
     local place, text = e.message:match "^([^\n:]+:%d+: )(.*)$"
     if not place or caller.is_own(place) then place = e.place end
-    failing = { modules = { self }, place = place, text = text or e.message, traceback = e.traceback }
+    failing = { modules = setmetatable({ self }, MODULES), place = place, text = text or e.message, traceback = e.traceback }
   end
   failing.message = text_of(failing)
   error(failing.message, 0)
