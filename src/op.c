@@ -3,6 +3,7 @@
 */
 #include "op.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,13 +125,17 @@ static pln_Status parse_signature(pln_OpDef *op) {
   return PLN_OK;
 }
 
-pln_Status pln_ops_init(void) {
-  static bool done; /* idempotent: two threads parsing the same text write the same bytes */
-  if (done) return PLN_OK;
-  for (int i = 0; i < PLN_NOPS; i++) PLN_TRY(parse_signature(&pln_ops[i]));
+static pthread_once_t table_once = PTHREAD_ONCE_INIT;
+static pln_Status table_status = PLN_OK;
+
+static void parse_table(void) {
+  for (int i = 0; i < PLN_NOPS && table_status == PLN_OK; i++) table_status = parse_signature(&pln_ops[i]);
   pln_saves_init();
-  done = true;
-  return PLN_OK;
+}
+
+pln_Status pln_ops_init(void) {
+  (void)pthread_once(&table_once, parse_table); /* Lua states may load the module in several threads at once */
+  return table_status;
 }
 
 void pln_args_init(const pln_OpDef *op, pln_Args *a) {
