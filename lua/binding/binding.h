@@ -132,6 +132,10 @@ static inline void pll_check(lua_State *L, pln_Status status) {
 }
 /* What a value is, for messages: "f32 tensor (2, 3)", "nil", "table". */
 const char *pll_describe(lua_State *L, int i, char *buf);
+/* Whether a source, as Lua names it, is one of the library's own Lua files. */
+bool pll_is_own(const pll_State *s, const char *source);
+/* Puts what has to do with Ctrl-C into the table on top. */
+void pll_interrupt_open(lua_State *L);
 /* The number of the nearest Lua line. */
 uint32_t pll_place(lua_State *L);
 /* The same if the engine records places, else 0. Records of a capture always have theirs. */

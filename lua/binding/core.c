@@ -204,14 +204,9 @@ static int library_home(lua_State *L) {
   return 0;
 }
 
-static int library_interrupt(lua_State *L) {
-  pln_interrupted = lua_toboolean(L, 1);
-  return 0;
-}
-
 const luaL_Reg pll_library_functions[] = {
   {"alloc_live", library_alloc_live}, {"alloc_fail_at", library_alloc_fail_at}, {"int64_helpers", library_int64_helpers},
-  {"set_report", library_set_report}, {"peek", library_peek}, {"poke", library_poke}, {"interrupt", library_interrupt}, {"home", library_home}, {"fault", library_fault}, {NULL, NULL},
+  {"set_report", library_set_report}, {"peek", library_peek}, {"poke", library_poke}, {"home", library_home}, {"fault", library_fault}, {NULL, NULL},
 };
 
 static void finalizer(lua_State *L, const char *metatable, lua_CFunction gc) {
@@ -244,6 +239,9 @@ EXPORT int luaopen_perilune_core(lua_State *L) {
   set_functions(L, "engine", pll_engine_functions);
   set_functions(L, "tensor", pll_tensor_functions);
   set_functions(L, "library", pll_library_functions);
+  lua_getfield(L, -1, "library");
+  pll_interrupt_open(L);
+  lua_pop(L, 1);
   set_functions(L, "arena", pll_arena_functions);
   set_functions(L, "autograd", pll_autograd_functions);
   set_functions(L, "capture", pll_capture_functions);

@@ -8,7 +8,7 @@
 
 /* --- errors ------------------------------------------------------------------------------------- */
 
-static bool is_own(const pll_State *s, const char *source) {
+bool pll_is_own(const pll_State *s, const char *source) {
   bool own = false;
   for (int i = 0; s && i < s->nhomes; i++) own |= strncmp(source, s->home[i], strlen(s->home[i])) == 0;
   return own;
@@ -22,7 +22,7 @@ static bool nearest_line(lua_State *L, lua_Debug *ar) {
   for (int level = 0; lua_getstack(L, level, ar); level++) {
     lua_getinfo(L, "Sl", ar);
     if (ar->currentline <= 0) continue;
-    if (PLN_LIKELY(!is_own(s, ar->source))) return true;
+    if (PLN_LIKELY(!pll_is_own(s, ar->source))) return true;
     if (own < 0) own = level;
   }
   if (own < 0) return false;
@@ -41,6 +41,7 @@ int pll_raise(lua_State *L, pln_Status status) {
   char text[PLN_MAX_ERROR];
   const char *message = pln_error();
   snprintf(text, sizeof text, "%s", *message ? message : pln_status_text(status));
+  if (status == PLN_EINTERRUPT) pln_interrupted = 0; /* raised once */
   if (nearest_line(L, &ar))
     lua_pushfstring(L, "%s:%d: ", ar.short_src, ar.currentline);
   else

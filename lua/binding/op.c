@@ -471,6 +471,7 @@ static inline int run_plain(lua_State *L, const pln_OpDef *op) {
 
 int pll_op(lua_State *L) {
   const pln_OpDef *op = lua_touserdata(L, lua_upvalueindex(PLL_UP_OP));
+  if (PLN_UNLIKELY(pln_interrupted)) return pll_raise(L, pln_fail(PLN_EINTERRUPT, "%s: interrupted", op->name));
   if (PLN_LIKELY(op->plain) && PLN_LIKELY(run_plain(L, op))) return 1;
   return run_general(L, op);
 }

@@ -8,6 +8,10 @@ local FOLDER = debug.getinfo(1, "S").source:match "^(@.*/)caller%.lua$"
 --- Whether a source, as debug.getinfo gives it, is one of the library's files.
 local function own(source) return source:sub(1, #FOLDER) == FOLDER and not source:find("/schedules/", #FOLDER, true) end
 
+---@param source string
+---@return boolean
+caller.own = own
+
 --- "file:line: " of the nearest line outside the library, "" if there is none.
 ---@return string
 function caller.place()

@@ -3,12 +3,18 @@
 -- A command is a module perilune.commands.WORD that returns a function of the remaining arguments (a list); that
 -- function returns an exit status, or nothing for success.  This file is the only one that ends the process.
 
+local trace = require "perilune.repl.trace"
+
 local usage = [[
-usage: perilune FILE.lua [ARGS]    run a script
+usage: perilune                    read and run what is typed, or comes through a pipe
+       perilune FILE.lua [ARGS]    run a script
        perilune -e CODE [ARGS]     run a line of code
        perilune COMMAND [ARGS]     run a command: parity, gradcheck, oracle, redproof
        perilune --version
-       perilune --help]]
+       perilune --help
+before FILE.lua or -e:
+       -i   stay afterwards and read what is typed
+       -g   strict globals: reading one that does not exist is an error, and so is setting a new one in a function]]
 
 local function quit(status)
   io.stdout:flush()
@@ -27,25 +33,26 @@ local function rest(first)
   return list
 end
 
-local function traced(message)
-  if type(message) ~= "string" then return message end
-  return (debug.traceback(message, 2):gsub("\n%s*%[C%]: in function 'xpcall'.*", "")) -- the script's frames only
-end
-
 --- Calls `fn` with the list `args`; an error is printed with its traceback and ends with status 1.
 local function run(fn, args)
-  local ok, result = xpcall(function() return fn(unpack(args)) end, traced)
+  local function call() return fn(unpack(args)) end
+  local ok, result = xpcall(call, trace.handler(function() return call end))
   if ok then return result end
   io.stdout:flush()
-  io.stderr:write("perilune: ", tostring(result), "\n")
+  io.stderr:write("perilune: ", result.message, "\n")
+  for _, frame in ipairs(result.frames) do io.stderr:write("  ", frame, "\n") end
   quit(1)
 end
 
---- Runs what load or loadfile gave as the main script: `arg` is what a script under luajit sees.
-local function main(name, args, chunk, message)
+--- Runs what load or loadfile gave as the main script: `arg` is what a script under luajit sees. `stay`: the REPL follows.
+local function main(name, args, stay, chunk, message)
   if not chunk then fail(message) end
   _G.arg = args
   args[0] = name
+  if stay then
+    jit.off(chunk, true) -- so that Ctrl-C can stop it
+    quit(run(function() return require("perilune.repl").run { first = function() chunk(unpack(args)) end } end, {}))
+  end
   run(chunk, args)
   quit(0)
 end
@@ -58,18 +65,36 @@ local function command(word, args)
   quit(status or 0)
 end
 
-local first = arg[1] or "repl"
-if first == "--help" or first == "-h" then
+local function flags_of(word) return word:match "^%-[gi]+$" and word end
+
+local function start(at)
+  local flags, strict, stay = arg[at] and flags_of(arg[at]), false, false
+  while flags do
+    strict, stay = strict or flags:find "g" ~= nil, stay or flags:find "i" ~= nil
+    at = at + 1
+    flags = arg[at] and flags_of(arg[at])
+  end
+  if strict then require("perilune.repl.globals").strict() end
+  local first = arg[at]
+  if stay and not first then fail("-i needs a script\n" .. usage) end
+  if not first then
+    quit(run(function() return require("perilune.repl").run() end, {}))
+  elseif first == "-e" then
+    if not arg[at + 1] then fail("-e needs code\n" .. usage) end
+    main("-e", rest(at + 2), stay, loadstring(arg[at + 1], "=(command line)"))
+  elseif first:match "^%-" then
+    fail("unknown option '" .. first .. "'\n" .. usage)
+  elseif first:match "[./\\]" then
+    main(first, rest(at + 1), stay, loadfile(first))
+  elseif strict or stay or command(first, rest(at + 1)) == false then
+    fail("unknown command '" .. first .. "' (a script's name has an extension)\n" .. usage)
+  end
+end
+
+if arg[1] == "--help" or arg[1] == "-h" then
   print(usage)
-elseif first == "--version" then
+elseif arg[1] == "--version" then
   print(("perilune %s, %s"):format(require("perilune.core").version, jit.version))
-elseif first == "-e" then
-  if not arg[2] then fail("-e needs code\n" .. usage) end
-  main("-e", rest(3), loadstring(arg[2], "=(command line)"))
-elseif first:match "^%-" then
-  fail("unknown option '" .. first .. "'\n" .. usage)
-elseif first:match "[./\\]" then
-  main(first, rest(2), loadfile(first))
-elseif command(first, rest(2)) == false then
-  fail("unknown command '" .. first .. "' (a script's name has an extension)\n" .. usage)
+else
+  start(1)
 end

@@ -3,6 +3,7 @@
 -- lives. Beyond 1,000 elements only three at each edge are shown, and only those are read from the device.
 
 local core = require "perilune.core"
+local terminal = require "perilune.terminal"
 
 local T = core.tensor
 
@@ -66,8 +67,6 @@ local function number_writer(dtype, values)
   end
 end
 
-local function columns_of_terminal() return tonumber(os.getenv "COLUMNS") or 80 end
-
 -- a row of texts with "..." in the middle where elements were left out
 local function texts_of(row, write, is_cut)
   local out = {}
@@ -85,7 +84,7 @@ local function lines_of(rows, out)
     count = math.max(count, #row)
     for _, text in ipairs(row) do width = math.max(width, #text) end
   end
-  local per_block = math.max(1, math.floor((columns_of_terminal() + 2) / (width + 2)))
+  local per_block = math.max(1, math.floor((terminal.size() + 2) / (width + 2)))
   for first = 1, math.max(count, 1), per_block do
     local last = math.min(first + per_block - 1, count)
     if count > per_block then out[#out + 1] = ("Columns %d to %d"):format(first, last) end

@@ -45,6 +45,7 @@ tensor.install()
 -- parts that are loaded when they are first asked for: perilune.nn and so on
 local PARTS = { nn = true, optim = true, data = true }
 setmetatable(perilune, {
+  lazy = PARTS, -- for completion
   __index = function(_, name)
     if not PARTS[name] then return nil end
     local part = require("perilune." .. name)

@@ -191,7 +191,7 @@ static void whole (pln_Threads *pool, const pln_Gemm *g, Width width, const void
   if (g->m <= 0 || g->n <= 0 || g->batch <= 0) return;
   Whole q = { g, width, a, b, c, portions(g->n, SIDE), portions(g->m, SIDE) };
   double work = (double)g->batch * (double)g->m * (double)g->n * (double)g->k;
-  pln_threads_run(work < PARALLEL_WORK ? NULL : pool, g->batch * q.down * q.across, whole_task, &q);
+  pln_threads_run_polled(work < PARALLEL_WORK ? NULL : pool, g->batch * q.down * q.across, whole_task, &q);
 }
 
 void pln_gemm_u8 (pln_Threads *pool, const pln_Gemm *g, const uint8_t *a, const uint8_t *b,

@@ -23,7 +23,8 @@ typedef struct pln_Gemm {
 } pln_Gemm;
 
 /* k = 0 gives zeros, or leaves C when accumulating; m, n or batch = 0 does nothing.  pool may be
-** NULL.  Nothing here fails: where there is no memory for packing it does without. */
+** NULL.  Nothing here fails: where there is no memory for packing it does without.  After a product that
+** was given a pool, pln_threads_stopped tells whether an interrupt broke it off. */
 void pln_gemm_f32(pln_Threads *pool, const pln_Gemm *g, const float *a, const float *b, float *c);
 void pln_gemm_f64(pln_Threads *pool, const pln_Gemm *g, const double *a, const double *b, double *c);
 

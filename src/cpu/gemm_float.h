@@ -181,8 +181,8 @@ static int K(packed) (pln_Threads *pool, const KERNELS *t, const K(View) *view) 
         q.rows = TASK_ROWS / t->mr;
         q.cols = TASK_COLS / t->nr;
         q.across = portions(q.bpanels, q.cols);
-        pln_threads_run(pool, portions(q.apanels + q.bpanels, PANELS), K(pack_panels), &q);
-        pln_threads_run(pool, q.across * portions(q.apanels, q.rows), K(multiply_panels), &q);
+        pln_threads_run_polled(pool, portions(q.apanels + q.bpanels, PANELS), K(pack_panels), &q);
+        pln_threads_run_polled(pool, q.across * portions(q.apanels, q.rows), K(multiply_panels), &q);
       }
   give_scratch(memory);
   return 1;
@@ -205,6 +205,7 @@ static void K(cut_task) (void *ctx, int64_t task) {
 
 /* The part of a product that another library computes, in blocks that it was tried with. */
 typedef struct K(Lent) {
+  pln_Threads *pool;
   const K(View) *v;
   int atrans, btrans, lda, ldb;
   int64_t across, down; /* blocks, of even sizes */
@@ -216,7 +217,7 @@ static void K(lent_task) (void *ctx, int64_t task) {
   int64_t x = task % q->across, y = task / q->across;
   int64_t i = share(v->m, q->down, y), m = share(v->m, q->down, y + 1) - i;
   int64_t j = share(v->n, q->across, x), n = share(v->n, q->across, x + 1) - j;
-  for (int64_t p = 0; p < v->k; p += PLN_GEMM_KC) {
+  for (int64_t p = 0; p < v->k && !pln_threads_poll(q->pool); p += PLN_GEMM_KC) {
     K(View) s = K(part)(v, i, m, j, n, p, least(v->k - p, PLN_GEMM_KC));
     pln_blas_get()->TYPE(PLN_BLAS_ROWS, q->atrans, q->btrans, (int)m, (int)n, (int)s.k, 1, s.a,
                          q->lda, s.b, q->ldb, s.add, s.c, (int)s.cs0);
@@ -239,13 +240,13 @@ static int K(lent) (pln_Threads *pool, const KERNELS *t, const K(View) *view) {
   int ldc;
   int64_t m = v.m - v.m % PLN_BLAS_STEP, n = v.n - v.n % PLN_BLAS_STEP;
   if (m < PLN_BLAS_LEAST || n < PLN_BLAS_LEAST) return 0;
-  K(Lent) q = { .across = portions(n, PLN_BLAS_MOST), .down = portions(m, PLN_BLAS_MOST) };
+  K(Lent) q = { .pool = pool, .across = portions(n, PLN_BLAS_MOST), .down = portions(m, PLN_BLAS_MOST) };
   q.atrans = K(told)(v.m, v.k, v.as0, v.as1, &q.lda);
   q.btrans = K(told)(v.k, v.n, v.bs0, v.bs1, &q.ldb);
   if (!q.atrans || !q.btrans || v.cs1 != 1 || !K(told)(v.m, v.n, v.cs0, 1, &ldc)) return 0;
   K(View) inner = K(part)(&v, 0, m, 0, n, 0, v.k);
   q.v = &inner;
-  pln_threads_run(pool, q.across * q.down, K(lent_task), &q);
+  pln_threads_run_polled(pool, q.across * q.down, K(lent_task), &q);
   K(View) right = K(part)(&v, 0, m, n, v.n - n, 0, v.k);
   K(View) below = K(part)(&v, m, v.m - m, 0, v.n, 0, v.k);
   if (right.n > 0) K(in_place)(t, &right);
@@ -268,7 +269,7 @@ static void K(product) (pln_Threads *pool, const KERNELS *t, const K(View) *v) {
   }
   K(Cut) q = { .t = t, .v = v, .rows = CUT_ROWS, .cols = v->m < FLAT_ROWS ? FLAT_COLS : CUT_COLS };
   q.across = portions(v->n, q.cols);
-  pln_threads_run(pool, q.across * portions(v->m, q.rows), K(cut_task), &q);
+  pln_threads_run_polled(pool, q.across * portions(v->m, q.rows), K(cut_task), &q);
 }
 
 typedef struct K(Batch) {
@@ -307,7 +308,7 @@ __attribute__((noinline)) static void K(general) (pln_Threads *pool, const pln_G
   K(Batch) q = { &folded, a, b, c, 1 };
   if (folded.batch > 1 && work < BATCH_WORK) {
     while (work * (double)q.each < PARALLEL_WORK && q.each < folded.batch) q.each *= 2;
-    pln_threads_run(pool, portions(folded.batch, q.each), K(batch_task), &q);
+    pln_threads_run_polled(pool, portions(folded.batch, q.each), K(batch_task), &q);
   } else {
     for (int64_t x = 0; x < folded.batch; x++) K(one)(pool, &q, x);
   }

@@ -9,8 +9,6 @@
 #include "../interrupt.h"
 #include "threads.h"
 
-volatile sig_atomic_t pln_interrupted;
-
 pln_Threads *pln_cpu_threads(const pln_Call *c); /* device.c */
 
 typedef struct Loop {

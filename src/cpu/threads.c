@@ -16,6 +16,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "../interrupt.h"
+
+volatile sig_atomic_t pln_interrupted;
+
 #define MAX_THREADS 256
 #define SPINS 200 /* looks at the generation before sleeping: some microseconds */
 
@@ -35,6 +39,7 @@ struct pln_Threads {
   unsigned forks;        /* forks of the process when the workers were started */
   int count;             /* threads asked for, the caller included */
   int started;           /* workers running */
+  atomic_bool stopped;   /* polled tasks were skipped and nobody has asked yet */
   bool spin;             /* a processor for each thread, so that waiting awake harms nobody */
   pthread_t worker[];
 };
@@ -184,4 +189,33 @@ void pln_threads_run (pln_Threads *pool, int64_t ntasks, void (*fn)(void *ctx, i
     }
   }
   for (int64_t task = 0; task < ntasks; task++) fn(ctx, task);
+}
+
+typedef struct Polled {
+  pln_Threads *pool;
+  void (*fn)(void *ctx, int64_t task);
+  void *ctx;
+} Polled;
+
+bool pln_threads_poll (pln_Threads *pool) {
+  if (pool == NULL) return false;
+  if (pln_interrupted) atomic_store_explicit(&pool->stopped, true, memory_order_relaxed);
+  return atomic_load_explicit(&pool->stopped, memory_order_relaxed);
+}
+
+static void polled_task (void *ctx, int64_t task) {
+  const Polled *q = ctx;
+  if (!pln_threads_poll(q->pool)) q->fn(q->ctx, task);
+}
+
+void pln_threads_run_polled (pln_Threads *pool, int64_t ntasks,
+                             void (*fn)(void *ctx, int64_t task), void *ctx) {
+  Polled q = { pool, fn, ctx };
+  if (pool == NULL) pln_threads_run(NULL, ntasks, fn, ctx);
+  else pln_threads_run(pool, ntasks, polled_task, &q);
+}
+
+bool pln_threads_stopped (pln_Threads *pool) {
+  return pool != NULL && atomic_load_explicit(&pool->stopped, memory_order_relaxed)
+         && atomic_exchange(&pool->stopped, false);
 }

@@ -8,6 +8,7 @@
 #ifndef PLN_CPU_THREADS_H
 #define PLN_CPU_THREADS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct pln_Threads pln_Threads;
@@ -28,5 +29,13 @@ int pln_threads_count(const pln_Threads *pool);
 ** of a fork: it starts new workers there. */
 void pln_threads_run(pln_Threads *pool, int64_t ntasks, void (*fn)(void *ctx, int64_t task),
                      void *ctx);
+
+/* The same for work that may be broken off: between tasks the interrupt flag is polled, a set flag skips
+** the tasks that are left, and pln_threads_stopped tells so, once. Long tasks may poll within: true
+** means that the rest is not wanted. A NULL pool polls nothing. */
+void pln_threads_run_polled(pln_Threads *pool, int64_t ntasks, void (*fn)(void *ctx, int64_t task),
+                            void *ctx);
+bool pln_threads_poll(pln_Threads *pool);
+bool pln_threads_stopped(pln_Threads *pool);
 
 #endif

@@ -120,6 +120,7 @@ pln_Status PLK(matmul)(const pln_Call *c) {
     multiply((pln_DType)c->arg[0].dtype, pln_cpu_threads(c), &g, c->arg[0].data, c->arg[1].data, c->arg[2].data);
   else
     PLN_TRY(all_outer(c, &g));
+  if (PLN_UNLIKELY(pln_threads_stopped(pln_cpu_threads(c)))) return pln_fail(PLN_EINTERRUPT, "matmul: interrupted");
   return PLN_LIKELY(c->nin == 2 && c->f[1] == 1) ? PLN_OK : finish(c);
 }
 
