@@ -11,6 +11,7 @@ int clock_gettime(int clock, pln_ClockTime *time);
 local MONOTONIC = ffi.os == "OSX" and 6 or 1
 local time = ffi.new "pln_ClockTime"
 
+--- Seconds since some time; only differences mean something.
 ---@return number seconds
 return function()
   ffi.C.clock_gettime(MONOTONIC, time)

@@ -163,6 +163,7 @@ function engine.list()
   return list
 end
 
+--- Whether a value is an engine, open or closed.
 ---@return boolean
 function engine.is_engine(value) return info[value] ~= nil end
 

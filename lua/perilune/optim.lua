@@ -60,6 +60,8 @@ function Optimizer:step()
   end)
 end
 
+--- Sets the learning rate; captured steps see it, too.
+---@param lr number
 function Optimizer:set_lr(lr)
   check.number("set_lr", "lr", lr, 0, math.huge)
   ops.fill(self.lr, lr)
@@ -92,6 +94,8 @@ local function load(self, state)
   for name, t in pairs(own) do T.set_bytes(t, T.bytes(state[name])) end
 end
 
+--- Goes on from a state: writes its tensors (of any engine) into those of the same names; all must agree in shape and dtype, else nothing changes.
+---@type fun(self, state: table<string, userdata>)
 Optimizer.load = load
 
 --- An optimizer: its name, options, the names of what it keeps for each parameter, and update(self, p, g, slot).
@@ -221,9 +225,12 @@ function Schedule:step()
   apply(self)
 end
 
+--- What a file of the schedule holds.
 ---@return table<string, userdata>
 function Schedule:state() return { done = self.done } end
 
+--- Goes on from a state.
+---@type fun(self, state: table<string, userdata>)
 Schedule.load = load
 
 local function schedule(what, optimizer_given, options, defaults, factor_of)

@@ -7,6 +7,12 @@ local module = require "perilune.nn.module"
 
 local activation = {}
 
+--- The op of the same name, element by element, as a layer.
+---@class perilune.ReLU: perilune.Module
+---@class perilune.SiLU: perilune.Module
+---@class perilune.Tanh: perilune.Module
+---@class perilune.Sigmoid: perilune.Module
+---@overload fun(): perilune.Module
 for name, op in pairs { ReLU = "relu", SiLU = "silu", Tanh = "tanh", Sigmoid = "sigmoid" } do
   local class = module.class(name)
   function class:init(options) check.options(name, options, {}) end

@@ -16,15 +16,18 @@ local function quietly(t, fn)
   return t
 end
 
+--- A number everywhere.
 function init.constant(t, value)
   return quietly(t, function() ops.fill(t, value) end)
 end
 
+--- Zeros.
 function init.zeros(t) return init.constant(t, 0) end
 
+--- Ones.
 function init.ones(t) return init.constant(t, 1) end
 
---- Uniform in [lo, hi).
+--- Uniform in [lo, hi), without them in [0, 1).
 function init.uniform(t, lo, hi)
   lo, hi = lo or 0, hi or 1
   return quietly(t, function(eng)
@@ -34,6 +37,7 @@ function init.uniform(t, lo, hi)
   end)
 end
 
+--- Normal with a mean (0) and a standard deviation (1).
 function init.normal(t, mean, deviation)
   return quietly(t, function(eng)
     eng:randn(T.shape(t), T.dtype(t), t)
@@ -52,24 +56,26 @@ function init.fans(t)
   return shape[2] * field, shape[1] * field
 end
 
---- Glorot and Bengio 2010.
+--- Uniform within gain * sqrt(6 / (fan in + fan out)) (Glorot and Bengio 2010).
 function init.xavier_uniform(t, gain)
   local fan_in, fan_out = init.fans(t)
   local bound = (gain or 1) * math.sqrt(6 / (fan_in + fan_out))
   return init.uniform(t, -bound, bound)
 end
 
+--- Normal with the deviation gain * sqrt(2 / (fan in + fan out)).
 function init.xavier_normal(t, gain)
   local fan_in, fan_out = init.fans(t)
   return init.normal(t, 0, (gain or 1) * math.sqrt(2 / (fan_in + fan_out)))
 end
 
---- He et al. 2015, for relu (gain sqrt(2)).
+--- Uniform within gain * sqrt(3 / fan in) (He et al. 2015); the gain is relu's sqrt(2) unless given.
 function init.kaiming_uniform(t, gain)
   local bound = (gain or math.sqrt(2)) * math.sqrt(3 / init.fans(t))
   return init.uniform(t, -bound, bound)
 end
 
+--- Normal with the deviation gain / sqrt(fan in).
 function init.kaiming_normal(t, gain)
   return init.normal(t, 0, (gain or math.sqrt(2)) / math.sqrt((init.fans(t))))
 end

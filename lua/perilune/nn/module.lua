@@ -23,6 +23,7 @@ local Module = { training = true }
 
 local is_instance = setmetatable({}, { __mode = "k" }) -- metatable of a class -> its name
 
+--- Whether a value is a module.
 ---@return boolean
 local function is_module(value)
   local meta = type(value) == "table" and getmetatable(value)

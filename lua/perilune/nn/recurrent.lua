@@ -82,6 +82,10 @@ local function recurrent(name, gates, states, step_of, extra)
 end
 
 --- Options of all three: layers (1), bias (true), batch_first (false), dtype. RNN also: activation ("tanh" or "relu").
+--- h = tanh(W x + b + U h + c), step by step: module(x, h) gives all steps' h and the last of each layer. Options: layers (1), bias (true), batch_first
+--- (false), activation ("tanh" or "relu"), dtype.
+---@class perilune.RNN: perilune.Module
+---@overload fun(eng, inputs: integer, hidden: integer, options?: table): perilune.RNN
 local RNN = recurrent("RNN", 1, 1, function(options)
   local activation = check.word("RNN", "activation", options.activation, { "tanh", "relu" })
   return function(x, h)
@@ -90,6 +94,10 @@ local RNN = recurrent("RNN", 1, 1, function(options)
   end
 end, { activation = "tanh" })
 
+--- Gated recurrent units (Cho et al. 2014): module(x, h) gives all steps' h and the last of each layer. Options: layers (1), bias (true), batch_first
+--- (false), dtype.
+---@class perilune.GRU: perilune.Module
+---@overload fun(eng, inputs: integer, hidden: integer, options?: table): perilune.GRU
 local GRU = recurrent("GRU", 3, 1, function()
   return function(x, from_h, h)
     local xr, xz, xn = x:chunk(3, -1)
@@ -100,6 +108,10 @@ local GRU = recurrent("GRU", 3, 1, function()
   end
 end)
 
+--- Long short-term memory (Hochreiter and Schmidhuber 1997): module(x, h, c) gives all steps' h and the last h and c of each layer. Options: layers (1),
+--- bias (true), batch_first (false), dtype.
+---@class perilune.LSTM: perilune.Module
+---@overload fun(eng, inputs: integer, hidden: integer, options?: table): perilune.LSTM
 local LSTM = recurrent("LSTM", 4, 2, function()
   return function(x, from_h, _, c)
     local i, f, g, o = (x + from_h):chunk(4, -1)

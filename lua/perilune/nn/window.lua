@@ -125,6 +125,9 @@ end
 
 --- x (N, inputs, sizes ..) to (N, outputs, sizes ..) with a kernel of one size, or one size per dim. Options, each a number or one per dim: stride
 --- (1), padding (0), dilation (1); groups (1), bias (true), dtype. Weight (outputs, inputs / groups, kernel ..), first values as Linear's.
+---@class perilune.Conv1d: perilune.Module
+---@class perilune.Conv2d: perilune.Module
+---@overload fun(eng, inputs: integer, outputs: integer, kernel: integer|integer[], options?: table): perilune.Module
 conv("Conv1d", 1)
 conv("Conv2d", 2)
 
@@ -155,6 +158,11 @@ end
 
 --- Windows' maxima and means; the stride is the kernel unless given. Options, each a number or one per dim: stride, padding (0). Padding counts as 0 in
 --- the mean and never is the maximum.
+---@class perilune.MaxPool1d: perilune.Module
+---@class perilune.MaxPool2d: perilune.Module
+---@class perilune.AvgPool1d: perilune.Module
+---@class perilune.AvgPool2d: perilune.Module
+---@overload fun(kernel: integer|integer[], options?: table): perilune.Module
 for nd = 1, 2 do
   pool(("MaxPool%dd"):format(nd), nd, -math.huge, function(columns) return (columns:max(3)) end)
   pool(("AvgPool%dd"):format(nd), nd, 0, function(columns) return columns:mean(3) end)

@@ -142,6 +142,12 @@ function complete.candidates(line, globals)
   elseif state == "comment" then
     return {}, #line + 1
   end
+  local help = line:match "^%s*%?%s*([^?].*)$" or line:match "^%s*%?%s*$" and ""
+  if help then
+    local set = {}
+    for _, entry in ipairs(require("perilune.reference").entries()) do set[entry.name] = true end
+    return starting(set, help), #line - #help + 1
+  end
   local before, word = line:match "^(.-)([%a_]?[%w_]*)$"
   local first = #before + 1
   local path, separator = before:match "([%w_%.%[%]\"']+)([.:])$"

@@ -93,7 +93,7 @@ function Repl:read()
       return line
     end
     text = text and text .. "\n" .. line or line
-    if line:match "^%s*%$" and line == text then return text end
+    if line:match "^%s*[?$]" and line == text then return text end
     local fn, _, more = compile(text)
     if fn or not more then return text end
   end
@@ -176,6 +176,17 @@ function Repl:shell(command)
   return status == 0
 end
 
+function Repl:help(text)
+  local reference = require "perilune.reference"
+  local word = text:match "^%?%s*(.-)%s*$"
+  if word then
+    self:say(reference.search(word))
+  else
+    self:say(reference.help(text:match "^%s*(.-)%s*$", _G))
+  end
+  return true
+end
+
 --- Statements that were pasted with expressions between them: line by line.
 function Repl:pieces(text)
   local list, piece = {}, nil
@@ -192,7 +203,8 @@ function Repl:pieces(text)
 end
 
 function Repl:evaluate(text)
-  local shell = text:match "^%s*%$%s*(.*)$"
+  local help, shell = text:match "^%s*%?(.*)$", text:match "^%s*%$%s*(.*)$"
+  if help then return self:help(help) end
   if shell then return self:shell(shell) end
   local state, _, last = scan(text)
   if not last and state ~= "string" then return true end -- nothing but blanks and comments
@@ -225,7 +237,7 @@ local function gpu_names()
 end
 
 function Repl:banner()
-  self:say(("perilune %s, %s; Ctrl-D ends"):format(core.version, jit.version))
+  self:say(("perilune %s, %s; ? for help, Ctrl-D ends"):format(core.version, jit.version))
   local devices = { "cpu" }
   if package.searchpath("perilune.cuda", package.cpath) then
     for i, name in ipairs(gpu_names()) do devices[#devices + 1] = ("cuda %d: %s"):format(i, name) end
