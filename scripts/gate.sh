@@ -9,7 +9,8 @@
 #                                            too few checks ran
 #                                         5  a red proof stayed green
 # A skipped check is never a passed one: what ran is counted and has to reach a minimum. --quick takes the first samples of each op, and says so.
-# Everything that was printed and one JSON file per run is in DIR (./gate-report). PERILUNE names the command to test.
+# Everything that was printed and one JSON file per run is in DIR (./gate-report), with the verdict in gate.json, whatever it is. PERILUNE names the
+# command to test.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 engine=${PERILUNE_ENGINE:-cuda}
@@ -31,15 +32,44 @@ while [ $# -gt 0 ]; do
 done
 
 perilune=${PERILUNE:-$here/perilune}
-if ! command -v "$perilune" >/dev/null 2>&1; then
-  echo "gate: there is no command $perilune: build first, or set PERILUNE" >&2
+if ! perilune=$(command -v "$perilune"); then
+  echo "gate: there is no command ${PERILUNE:-$here/perilune}: build first, or set PERILUNE" >&2
   exit 2
 fi
+perilune=$(realpath "$perilune")
 mkdir -p "$report" || exit 2
 report=$(cd "$report" && pwd)
-rm -f "$report"/*.json "$report"/*.txt
+made_by='"made_by": "scripts/gate.sh"' # what an earlier run left is removed, and nothing else
+(
+  cd "$report" || exit
+  for old in *.json; do
+    if grep -qsF "$made_by" "$old"; then rm -f "$old"; fi
+  done
+  rm -f parity.txt redproof.txt redproof-stress.txt hazard_loop{,-accumulators,-activation}.txt attention_loop{,-unsaved}.txt
+)
+cd "$here" || exit 2 # the record of the oracle is found from here
+
+device= driver= version= commit= comparisons=0 proofs=0
+
+string() { # TEXT: as JSON
+  printf '"%s"' "$(printf %s "$1" | tr '\n\t' '  ' | sed 's/[\\"]/\\&/g')"
+}
+
+# What is tested, as the fields of a JSON object.
+about() {
+  echo "$made_by, \"engine\": $(string "$engine"), \"device\": $(string "$device"), \"driver\": $(string "$driver")," \
+    "\"version\": $(string "$version"), \"commit\": $(string "$commit"), \"date\": \"$(date -u +%Y-%m-%dT%H:%M:%SZ)\""
+}
+
+verdict() { # STATUS TEXT
+  cat >"$report/gate.json" <<JSON
+{ "status": $1, "verdict": $(string "$2"), $(about),
+  "quick": $([ -n "$quick" ] && echo true || echo false), "comparisons": $comparisons, "red_proofs": $proofs, "loops": 2, "twins": 3 }
+JSON
+}
 
 fail() { # STATUS TEXT
+  verdict "$1" "VALIDATION_FAILED: $2"
   echo "VALIDATION_FAILED status=$1 engine=$engine: $2 (see $report)"
   exit "$1"
 }
@@ -78,18 +108,21 @@ if [ "$engine" = cuda ]; then
   device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
   driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
 fi
+echo "{ $(about) }" >"$report/about.json"
 
 # --- parity: every op and composite under every schedule, in other layouts, into destinations, fed with poison
-part parity "$perilune" parity --engine "$engine" --report "$report" $quick || fail 3 'parity'
+part parity "$perilune" parity --engine "$engine" --report "$report" --about "$report/about.json" $quick || fail 3 'parity'
 comparisons=$(awk '/^$/ { from = NR } { line[NR] = $0 } END { for (i = from; i <= NR; i++) print line[i] }' "$report/parity.txt" |
   grep -oE '[0-9]+ comparisons' | awk '{ n += $1 } END { print n + 0 }')
 at_least "$comparisons" "$([ -n "$quick" ] && echo 20000 || echo 200000)" comparisons
 
 # --- red proofs: those of the host's fault points on stress, all others on the engine under test
-part redproof "$perilune" redproof --engine "$engine" --minimum 20 || fail 5 'a planted fault was not caught'
+part redproof "$perilune" redproof --engine "$engine" --minimum 20 --report "$report/redproof.json" --about "$report/about.json" ||
+  fail 5 'a planted fault was not caught'
 proofs=$(total redproof 'faults caught')
 if [ "$engine" != stress ]; then
-  part redproof-stress "$perilune" redproof --engine stress --minimum 24 || fail 5 'a planted fault was not caught on stress'
+  part redproof-stress "$perilune" redproof --engine stress --minimum 24 --report "$report/redproof-stress.json" --about "$report/about.json" ||
+    fail 5 'a planted fault was not caught on stress'
   proofs=$((proofs + $(total redproof-stress 'faults caught')))
 fi
 at_least "$proofs" 24 'red proofs'
@@ -106,10 +139,6 @@ grep -q 'PASS' "$report/attention_loop.txt" || fail 7 'the attention loop said n
 part attention_loop-unsaved "$perilune" "$here/examples/attention_loop.lua" --engine "$engine" --twin unsaved
 [ $? -eq 1 ] && grep -q FAIL "$report/attention_loop-unsaved.txt" || fail 7 'the attention loop without its saves did not fail'
 
-cat >"$report/gate.json" <<JSON
-{ "status": 0, "engine": "$engine", "device": "$device", "driver": "$driver", "version": "$version", "commit": "$commit",
-  "quick": $([ -n "$quick" ] && echo true || echo false), "comparisons": $comparisons, "red_proofs": $proofs, "loops": 2, "twins": 3,
-  "date": "$(date -u +%Y-%m-%dT%H:%M:%SZ)" }
-JSON
+verdict 0 VALIDATION_OK
 echo "VALIDATION_OK engine=$engine device=\"$device\" driver=$driver comparisons=$comparisons red_proofs=$proofs loops=2 twins=3${quick:+ quick}" \
   "version=\"$version\" commit=$commit report=$report"

@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: MIT
--- scripts/gate.sh: its verdict is the exit status. A stand-in for the command shows each status by itself; the real one then passes.
+-- scripts/gate.sh: its verdict is the exit status. A stand-in for the command shows each status by itself; the same by faults planted in the real
+-- command's part; the real one then passes.
 
 local launcher = os.getenv "PERILUNE_LAUNCHER" or "./perilune"
 
@@ -25,6 +26,15 @@ part=$1
 for word in "$@"; do [ "$word" = --twin ] && part=twin-$part; done
 case $part in twin-*/hazard_loop.lua) part=twin-hazard ;; twin-*/attention_loop.lua) part=twin-attention ;; */hazard_loop.lua) part=hazard ;;
   */attention_loop.lua) part=attention ;; esac
+if [ "$part" = "$FAULTY" ]; then # the real part, a fault switched on
+  case $part in
+    parity) set -- parity exp --schedule reset-between-fwd-bwd ;;
+    redproof) set -- redproof cached_in_field ;;
+    hazard) shift; set -- examples/hazard_loop.lua "$@" ;;
+    attention) shift; set -- examples/attention_loop.lua "$@" ;;
+  esac
+  exec "$REAL" -e "$PLANT" "$@"
+fi
 if [ "$part" = "$BROKEN" ]; then
   case $part in
     -e) echo "no driver" ;;
@@ -70,6 +80,36 @@ describe("the gate", function()
     end)
   end
 
+  --- Switches a fault on, then runs the command or script that the arguments name.
+  local PLANT = [[
+    require("perilune.core").library.fault("%s", true)
+    local first = table.remove(arg, 1)
+    local main = first:match "%%.lua$" and dofile(first).main or require("perilune.commands." .. first)
+    os.exit(main(arg), true)]]
+
+  for _, plant in ipairs {
+    { part = "parity", fault = "unpin_early", status = 3, says = "exp .* under reset%-between%-fwd%-bwd on stress: .* gradient of x: element 1 is nan" },
+    { part = "redproof", fault = "leak_pin", status = 5, says = "MISS cached_in_field .*pins are left" },
+    { part = "hazard", fault = "double_count", status = 6, says = "autograd.*FAIL" },
+    { part = "attention", fault = "unpin_early", status = 7, says = "stale: made at [^ ]*attention_loop.lua:%d+" },
+  } do
+    it(("ends with %d when %s is planted in the engine and %s runs"):format(plant.status, plant.fault, plant.part), function()
+      local function with(fault)
+        local code = fault and PLANT:format(fault) or PLANT:gsub("^[^\n]*\n", ""):gsub("%%%%", "%%")
+        return stand_in(("FAULTY=%s REAL=\"$(realpath '%s')\" PLANT='%s'"):format(plant.part, launcher, code))
+      end
+      local output, status, last = with(plant.fault)
+      assert.equal(plant.status, status, output)
+      assert.matches(plant.says, output)
+      assert.matches(("^VALIDATION_FAILED status=%d engine=stress: "):format(plant.status), last)
+      assert.is_nil(output:match "VALIDATION_OK")
+      if plant.part == "hazard" or plant.part == "attention" then -- which the stand-in runs whole
+        output, status = with(nil)
+        assert.equal(0, status, output)
+      end
+    end)
+  end
+
   it("ends with 4 when too little ran", function()
     for _, few in ipairs { "COMPARISONS=199999", "COMPARISONS=0", "PROOFS=3" } do
       local output, status = stand_in(few)
@@ -103,16 +143,59 @@ describe("the gate", function()
     end
   end)
 
-  it("passes on stress, with a report per run", function()
+  it("says its verdict in gate.json, whatever it is, and removes no file but its own", function()
     local dir = folder()
-    local output, status, last = run(("PERILUNE='%s' scripts/gate.sh --engine stress --quick --report %s"):format(launcher, dir))
+    os.execute("mkdir " .. dir .. "/report")
+    for _, name in ipairs { "mine.json", "mine.txt" } do
+      local file = assert(io.open(dir .. "/report/" .. name, "w"))
+      file:write '{ "mine": true }'
+      file:close()
+    end
+    local file = assert(io.open(dir .. "/perilune", "w"))
+    file:write(STAND_IN)
+    file:close()
+    os.execute("chmod +x " .. dir .. "/perilune")
+    local function verdict(broken)
+      local _, status = run(("env BROKEN=%s PERILUNE=%s/perilune scripts/gate.sh --report %s/report --engine stress"):format(broken, dir, dir))
+      local json = assert(io.open(dir .. "/report/gate.json"))
+      local read = require("perilune.json").decode(json:read "*a")
+      json:close()
+      assert.equal(status, read.status)
+      return read
+    end
+    assert.equal("VALIDATION_OK", verdict("none").verdict)
+    assert.equal("VALIDATION_FAILED: parity", verdict("parity").verdict)
+    assert.is_nil(io.open(dir .. "/report/redproof.txt"), "left from the run before")
+    local missing = verdict "-e"
+    assert.equal(4, missing.status)
+    assert.matches("no driver", missing.verdict, 1, true)
+    for _, key in ipairs { "engine", "device", "driver", "version", "commit", "date", "comparisons", "red_proofs" } do assert.is_not_nil(missing[key], key) end
+    for _, name in ipairs { "mine.json", "mine.txt" } do assert.is_not_nil(io.open(dir .. "/report/" .. name), name) end
+  end)
+
+  it("passes on stress from any folder, with a report per run", function()
+    local dir = folder()
+    local output, status, last = run(("p=$(realpath '%s') g=$PWD && cd %s && PERILUNE=$p \"$g/scripts/gate.sh\" --engine stress --quick --report report"):format(
+      launcher, dir))
     assert.equal(0, status, output:sub(-3000))
     assert.matches("^VALIDATION_OK engine=stress ", last)
-    local file = assert(io.open(dir .. "/gate.json"))
-    local json = require("perilune.json").decode(file:read "*a")
-    file:close()
-    assert.equal(0, json.status)
-    assert.is_true(json.comparisons >= 20000 and json.red_proofs >= 24)
-    for _, name in ipairs(require("perilune.schedule").shipped) do assert.is_not_nil(io.open(("%s/%s.json"):format(dir, name)), name) end
+    local function read(name)
+      local file = assert(io.open(("%s/report/%s.json"):format(dir, name)))
+      local json = require("perilune.json").decode(file:read "*a")
+      file:close()
+      return json
+    end
+    local gate = read "gate"
+    assert.equal(0, gate.status)
+    assert.is_true(gate.comparisons >= 20000 and gate.red_proofs >= 24)
+    local reports = { "destinations", "poison", "transposed-inputs", "redproof", unpack(require("perilune.schedule").shipped) }
+    for _, name in ipairs(reports) do
+      local report = read(name)
+      assert.is_true(report.pass, name)
+      for _, key in ipairs { "commit", "device", "driver", "version" } do assert.equal(gate[key], report.about[key], name) end
+    end
+    for _, proof in ipairs(read("redproof").proofs) do
+      for _, key in ipairs { "name", "by", "op", "schedule", "place" } do assert.is_string(proof[key], proof.name) end
+    end
   end)
 end)

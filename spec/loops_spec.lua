@@ -218,6 +218,17 @@ describe("the trajectory of the", function()
       end
     end)
 
+    for fault, plan in pairs { double_count = "no-reset", unpin_early = "reset-between-fwd-bwd", draw_frozen = false } do
+      it(("%s loop %s with the fault %s"):format(name, plan and "is stopped or another" or "is the same", fault), function()
+        local fault_point = require("perilune.core").library.fault
+        fault_point(fault, true)
+        local ran, got = pcall(trajectory, engines.open("stress", { arena = "1MiB" }), loop, schedule.load(plan or "no-reset"))
+        fault_point(fault, false)
+        if not plan then return assert.same(reference, got) end -- neither loop draws numbers
+        if ran then assert.is_not.same(reference, got) else assert.matches("loop", got) end
+      end)
+    end
+
     for _, shipped in ipairs(schedule.shipped) do
       it(("%s loop is the same on stress under %s"):format(name, shipped), function()
         local plan = schedule.load(shipped)

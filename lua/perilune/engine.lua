@@ -148,8 +148,22 @@ function engine.open(spec)
     graph_resets = options.graph_resets, plans = options.plans,
   })
   if not ok then error(tostring(e):gsub("^[^:]+:%d+: ", ""), 2) end
-  info[e] = { kind = name, device = options.device or 1 }
+  local kept = { name }
+  for key, value in pairs(options) do
+    if key ~= 1 then kept[key] = value end
+  end
+  info[e] = { kind = name, device = options.device or 1, options = kept }
   return e
+end
+
+--- Opens another engine with the options of `e` and its present poison, but for `changes`.
+---@param changes table<string, any>
+function engine.like(e, changes)
+  local options, poison = {}, e:poison()
+  for key, value in pairs(info[e].options) do options[key] = value end
+  options.poison = #poison.on > 0 and poison or false
+  for key, value in pairs(changes) do options[key] = value end
+  return engine.open(options)
 end
 
 --- Every kind of engine: { kind =, available =, reason = }.

@@ -75,6 +75,19 @@ function options.list(text)
   return list
 end
 
+--- What --about FILE says of what is tested: an object that goes into each report as "about". Returns it (nil from nil); or false and
+--- what is wrong.
+---@param path? string
+function options.about(path)
+  if not path then return nil end
+  local file, message = io.open(path)
+  if not file then return false, message end
+  local ok, about = pcall(require("perilune.json").decode, file:read "*a")
+  file:close()
+  if not ok or type(about) ~= "table" then return false, path .. ": a JSON object was expected" end
+  return about
+end
+
 --- The engine that --engine KIND and --arena SIZE ask for; or nil and what perilune.engine said.
 function options.engine(kind, arena)
   local ok, eng = pcall(require("perilune.engine").open, { kind, arena = arena })

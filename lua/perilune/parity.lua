@@ -59,10 +59,7 @@ local function with(opts, name, changes, run)
   local list = case_list(opts.ops, 3)
   local working = candidate
   if changes and candidate:stats().capacity > 0 then
-    local spec = { candidate.kind, poison = candidate:poison() }
-    if #spec.poison.on == 0 then spec.poison = false end
-    for k, v in pairs(changes) do spec[k] = v end
-    working = engine.open(spec)
+    working = engine.like(candidate, changes)
   end
   local report = tally.new(name, { reference = reference.kind, candidate = working.kind })
   local heard = on_report(false) -- overflow is what some schedules are about

@@ -36,6 +36,10 @@ function schedule.load(spec, level)
   return found
 end
 
+--- The names of all schedules that are found: shipped ones and the user's own.
+---@return string[]
+function schedule.names() return settings.names("schedules", "PERILUNE_SCHEDULES") end
+
 -- What a schedule sees ------------------------------------------------------------------------
 
 ---@class perilune.Schedule

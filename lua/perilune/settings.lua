@@ -25,6 +25,22 @@ function settings.folders(folder, variable)
   return all
 end
 
+--- The names of all files in those folders, sorted, each once.
+---@return string[]
+function settings.names(folder, variable)
+  local names, seen = {}, {}
+  for _, f in ipairs(settings.folders(folder, variable)) do
+    local pipe = io.popen(("ls '%s' 2>/dev/null"):format((f:gsub("'", "'\\''"))))
+    for name in pipe:read("*a"):gmatch "([^\n]+)%.lua\n" do
+      if not seen[name] then names[#names + 1] = name end
+      seen[name] = true
+    end
+    pipe:close()
+  end
+  table.sort(names)
+  return names
+end
+
 --- Loads NAME.lua (or a path ending in .lua) and returns the table that it returns, and the file's path.
 ---@param name string
 ---@param folder string

@@ -101,20 +101,26 @@ function Report:print(log)
   log(self:summary())
 end
 
---- Writes the report as JSON; makes the folder if there is none.
-function Report:write(path)
+--- Writes a table as JSON; makes the folder if there is none.
+function tally.save(path, out, level)
   local folder = path:match "^(.+)/[^/]*$"
   if folder then os.execute(("mkdir -p '%s'"):format((folder:gsub("'", "'\\''")))) end
-  local out = { ops = { n = #self.names } }
+  local file, message = io.open(path, "w")
+  if not file then error("report: " .. message, (level or 1) + 1) end
+  file:write(json.encode(out), "\n")
+  file:close()
+end
+
+--- Writes the report as JSON; makes the folder if there is none. `about`: more fields that say what was tested (commit, device, driver).
+---@param path string
+---@param about? table
+function Report:write(path, about)
+  local out = { ops = { n = #self.names }, lua = jit.version, about = about }
   for key, value in pairs(self) do
     if type(value) ~= "table" then out[key] = value end
   end
-  out.lua = jit.version
   for i, name in ipairs(self.names) do out.ops[i] = self.ops[name] end
-  local file, message = io.open(path, "w")
-  if not file then error("report: " .. message, 2) end
-  file:write(json.encode(out), "\n")
-  file:close()
+  tally.save(path, out, 2)
 end
 
 return tally

@@ -8,20 +8,13 @@ support.declare(describe, it, "rest")
 
 for _, candidate in ipairs(support.candidates()) do
   describe("parity on " .. candidate.name .. " of", function()
-    local function options(more)
-      local opts = { reference = "cpu", candidate = candidate.spec, ops = parity.registry(candidate.opts) }
-      for k, v in pairs(more or {}) do opts[k] = v end
-      return opts
-    end
-
     for _, layout in ipairs { "transposed", "offset", "stepped" } do
       it(layout .. " inputs", function()
-        local opts = options { schedule = "reset-between-fwd-bwd", layout = layout, ops = parity.registry { dtypes = false } }
-        support.passed(parity.run(opts), #opts.ops)
+        support.run(parity.run, candidate, { schedule = "reset-between-fwd-bwd", layout = layout })
       end)
     end
 
-    it("destinations", function() support.passed(parity.destinations(options()), 200) end)
-    it("poison", function() support.passed(parity.poison(options()), 100) end)
+    it("destinations", function() support.run(parity.destinations, candidate, nil, nil, 200) end)
+    it("poison", function() support.run(parity.poison, candidate, nil, nil, 100) end)
   end)
 end

@@ -20,8 +20,20 @@ describe("red proofs", function()
       assert.is_nil(proof.why)
       assert.is_true(proof.caught)
       assert.matches(entry.expect, proof.attributed, 1, true)
+      for _, key in ipairs { "op", "schedule", "place" } do assert.is_string(proof[key], key) end
     end)
   end
+
+  it("are all in the page's table, and nothing else is", function()
+    local file = assert(io.open "docs/harnesses.md")
+    local page = file:read "*a"
+    file:close()
+    local rows = {}
+    for row in page:match("\n## Red proofs\n(.*)"):gmatch "\n(| `[^\n]*)" do rows[#rows + 1] = row end
+    local expected = {}
+    for k, entry in ipairs(faults.list) do expected[k] = redproof.row(entry) end
+    assert.same(expected, rows)
+  end)
 
   local function planted(name, changes)
     for _, entry in ipairs(faults.list) do
@@ -45,6 +57,14 @@ describe("red proofs", function()
     local proof = redproof.prove(planted("wrong_axis", { expect = "something else" }), "stress")
     assert.is_false(proof.caught)
     assert.matches("nothing says", proof.why, 1, true)
+  end)
+
+  it("miss a fault that is not blamed on its own place", function()
+    local plant = planted("wrong_axis", {}).plant
+    local elsewhere = loadstring("local plant = ... return function(faulty) return plant(faulty) end", "@elsewhere.lua")(plant)
+    local proof = redproof.prove(planted("wrong_axis", { plant = elsewhere }), "stress")
+    assert.is_false(proof.caught)
+    assert.matches("elsewhere.lua", proof.why, 1, true)
   end)
 
   it("miss a fault whose sound twin fails", function()

@@ -112,6 +112,27 @@ describe("a schedule of one's own", function()
     assert.is_true(parity.run({ ops = { "exp" }, schedule = loadstring(OWN)() }).pass)
   end)
 
+  it("that asks for an engine of its own gets one with the candidate's other options", function()
+    local seen = {}
+    local own = { name = "own-engine", engine = { arena = "1MiB" }, run = function(s)
+      seen.capacity, seen.seed, seen.poison = s.engine:stats().capacity, s.engine:rng()[1], s.engine:poison()
+      s:forward_all()
+      s:reset()
+      seen.stale = pcall(s.read, s, 1)
+      s:backward_all()
+    end }
+    local function run(spec)
+      return parity.run { ops = { "add" }, candidate = spec, schedule = own } -- whose result nothing saves
+    end
+    run { "stress", arena = "2MiB", seed = 77, stale = "allow", poison = { on = { "reset" }, word = 0x7FFF } }
+    assert.equal(2 ^ 20, seen.capacity)
+    assert.equal(77, seen.seed)
+    assert.same({ on = { "reset" }, word = 0x7FFF, redzone = 0 }, seen.poison)
+    assert.is_true(seen.stale)
+    assert.is_true(run({ "stress", arena = "2MiB" }).pass)
+    assert.is_false(seen.stale)
+  end)
+
   it("is refused where it is none, by name", function()
     local dir = folder()
     for text, expected in pairs {
@@ -154,9 +175,37 @@ describe("the commands", function()
     end
   end)
 
-  it("list the shipped schedules", function()
-    local output = command "parity --list"
-    for _, name in ipairs(schedule.shipped) do assert.matches(name .. "\n", output, 1, true) end
+  it("list the schedules, shipped ones and one's own", function()
+    local dir = folder()
+    write(dir .. "/schedules/mine.lua", OWN)
+    local output = command("parity --list", dir)
+    local listed = {}
+    for name in output:gmatch "[^\n]+" do listed[name] = true end
+    for _, name in ipairs(schedule.shipped) do assert.is_true(listed[name], name) end
+    assert.is_true(listed.mine)
+  end)
+
+  it("put what --about says into their reports, and refuse what is no object", function()
+    local dir = folder()
+    write(dir .. "/about.json", '{ "commit": "abc", "device": "a \\"GPU\\"" }')
+    write(dir .. "/bad.json", "commit")
+    for arguments, path in pairs {
+      ["parity exp --schedule no-reset --report ."] = "no-reset.json", ["gradcheck exp --report g.json"] = "g.json",
+      ["redproof wrong_axis --report made/r.json"] = "made/r.json",
+      [("oracle compare '%s/spec/oracle' --report o.json"):format(os.getenv "PWD")] = "o.json",
+    } do
+      local output, status = command(arguments .. " --about about.json", dir)
+      assert.equal(0, status, output)
+      local file = assert(io.open(dir .. "/" .. path))
+      local about = json.decode(file:read "*a").about
+      file:close()
+      assert.same({ commit = "abc", device = 'a "GPU"' }, about)
+      for _, wrong in ipairs { "bad.json", "missing.json" } do
+        output, status = command(arguments .. " --about " .. wrong, dir)
+        assert.equal(2, status, output)
+        assert.matches("--about: .*" .. wrong, output)
+      end
+    end
   end)
 
   it("write a report per schedule", function()

@@ -10,9 +10,15 @@ return function(args)
   local found, words = options.read(args, usage, {
     engine = "KIND of engine to compute on (cpu)",
     report = "FILE for the report as JSON",
+    about = "FILE with a JSON object that goes into each report: commit, device, driver",
     minimum = "N fail if fewer tensors were compared",
   })
   if not found then return words end
+  local about, wrong = options.about(found.about)
+  if about == false then
+    io.stderr:write("perilune: --about: ", wrong, "\n")
+    return 2
+  end
   local what = table.remove(words, 1)
   if not (what == "export" and words[1] or what == "compare") then
     io.stderr:write("usage: ", usage, "\n")
@@ -30,6 +36,6 @@ return function(args)
     return bundles > 0 and 0 or 1
   end
   local report = oracle.compare { record = words[1], engine = eng, minimum = tonumber(found.minimum), log = print }
-  if found.report then report:write(found.report) end
+  if found.report then report:write(found.report, about) end
   return report.pass and 0 or 1
 end

@@ -4,7 +4,9 @@
 
 local options = require "perilune.options"
 local parity = require "perilune.parity"
+local schedule = require "perilune.schedule"
 
+local FREQUENT = "gc-between-ops" -- runs the first samples of each op only
 local CHECKS = { "destinations", "poison" }
 local LAYOUTS = { "transposed", "offset", "stepped" }
 
@@ -13,10 +15,10 @@ local function runs_of(found)
   local runs = {}
   local schedules = options.list(found.schedule)
   for _, name in ipairs(schedules or parity.schedules) do
-    runs[#runs + 1] = { name = name, run = function(opts)
+    table.insert(runs, name == FREQUENT and 1 or #runs + 1, { name = name, run = function(opts)
       opts.schedule = name
       return parity.run(opts)
-    end }
+    end })
   end
   if schedules then return runs end
   for _, layout in ipairs(LAYOUTS) do
@@ -36,12 +38,18 @@ return function(args)
     arena = "SIZE of the candidate's arena",
     schedule = "NAMES separated by commas (all, and layouts, destinations, poison)",
     report = "DIR for one JSON report per run",
+    about = "FILE with a JSON object that goes into each report: commit, device, driver",
     quick = "the first samples of each op only",
     list = "names the schedules, shipped ones and your own, and ends",
   })
   if not found then return words end
+  local about, wrong = options.about(found.about)
+  if about == false then
+    io.stderr:write("perilune: --about: ", wrong, "\n")
+    return 2
+  end
   if found.list then
-    for _, name in ipairs(parity.schedules) do print(name) end
+    for _, name in ipairs(schedule.names()) do print(name) end
     return 0
   end
   local engines = {}
@@ -53,17 +61,21 @@ return function(args)
     end
     engines[name] = eng
   end
-  local cases = parity.registry { ops = words[1] and words or nil, samples = found.quick and 3 or nil, large = not found.quick }
-  local frequent = parity.registry { ops = words[1] and words or nil, samples = 2, large = false, dtypes = false } -- collections take long
-  if not cases[1] then
+  local ops = words[1] and words or nil
+  local frequent = parity.registry { ops = ops, samples = 2, large = false, dtypes = false }
+  if not frequent[1] then
     io.stderr:write("perilune: no op has such a name\n")
     return 2
   end
   local status, lines = 0, {}
+  local cases -- made when they are needed: collections between ops, which come first, take longer the more there is
   for _, one in ipairs(runs_of(found)) do
+    if one.name ~= FREQUENT then
+      cases = cases or parity.registry { ops = ops, samples = found.quick and 3 or nil, large = not found.quick }
+    end
     local report = one.run { reference = engines.reference, candidate = engines.candidate, log = print,
-      ops = one.name == "gc-between-ops" and frequent or cases }
-    if found.report then report:write(found.report .. "/" .. one.name:gsub("[^%w%-_.]", "_") .. ".json") end
+      ops = one.name == FREQUENT and frequent or cases }
+    if found.report then report:write(found.report .. "/" .. one.name:gsub("[^%w%-_.]", "_") .. ".json", about) end
     lines[#lines + 1] = report:summary()
     if not report.pass then status = 1 end
   end

@@ -5,18 +5,26 @@ local options = require "perilune.options"
 local redproof = require "perilune.redproof"
 
 return function(args)
-  local found, words = options.read(args, "perilune redproof [FAULTS...] [--engine KIND]", {
+  local found, words = options.read(args, "perilune redproof [FAULTS...] [--engine KIND] [--report FILE]", {
     engine = "KIND of engine under test (stress)",
     minimum = "N fail if fewer faults were caught",
+    report = "FILE for the table as JSON",
+    about = "FILE with a JSON object that goes into the report: commit, device, driver",
   })
   if not found then return words end
+  local about, wrong = options.about(found.about)
+  if about == false then
+    io.stderr:write("perilune: --about: ", wrong, "\n")
+    return 2
+  end
   local eng, message = options.engine(found.engine or "stress")
   if not eng then
     io.stderr:write("perilune: ", message, "\n")
     return 2
   end
   eng:close()
-  print "     fault                      | caught by | attributed to"
+  print(redproof.heading)
   local result = redproof.run { engine = found.engine, names = words[1] and words or nil, minimum = tonumber(found.minimum), log = print }
+  if found.report then redproof.write(result, found.report, about) end
   return result.pass and 0 or 1
 end
