@@ -33,6 +33,7 @@ generate() {
   list emulator_cpp cuda/emulator -maxdepth 1 -name '*.cpp'
   list headers src cuda lua/binding -name '*.h' -o -name '*.cuh' -o -name '*.def' -o -name '*.inc'
   list lua_files lua/perilune -name '*.lua'
+  list doc_files README.md CHANGELOG.md LICENSE docs examples scripts/make_digits.py -type f
   # Distributed whole.
   list folders bench cuda/emulator docs examples scripts spec tests -maxdepth 0 ! -empty
 }

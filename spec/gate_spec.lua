@@ -84,8 +84,8 @@ describe("the gate", function()
   local PLANT = [[
     require("perilune.core").library.fault("%s", true)
     local first = table.remove(arg, 1)
-    local main = first:match "%%.lua$" and dofile(first).main or require("perilune.commands." .. first)
-    os.exit(main(arg), true)]]
+    local status = first:match "%%.lua$" and dofile(first).main(arg) or require("perilune.commands").run(first, arg)
+    os.exit(status, true)]]
 
   for _, plant in ipairs {
     { part = "parity", fault = "unpin_early", status = 3, says = "exp .* under reset%-between%-fwd%-bwd on stress: .* gradient of x: element 1 is nan" },

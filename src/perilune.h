@@ -12,6 +12,4 @@
 #include "place.h"
 #include "status.h"
 
-#define PERILUNE_VERSION "0.1.0"
-
 #endif

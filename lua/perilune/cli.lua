@@ -1,20 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- The perilune command line: runs a script, a line of code, or a command.
--- A command is a module perilune.commands.WORD that returns a function of the remaining arguments (a list); that
--- function returns an exit status, or nothing for success.  This file is the only one that ends the process.
+-- What it takes is declared in perilune/commands.  This file is the only one that ends the process.
 
+local commands = require "perilune.commands"
 local trace = require "perilune.repl.trace"
-
-local usage = [[
-usage: perilune                    read and run what is typed, or comes through a pipe
-       perilune FILE.lua [ARGS]    run a script
-       perilune -e CODE [ARGS]     run a line of code
-       perilune COMMAND [ARGS]     run a command: parity, gradcheck, oracle, redproof
-       perilune --version
-       perilune --help
-before FILE.lua or -e:
-       -i   stay afterwards and read what is typed
-       -g   strict globals: reading one that does not exist is an error, and so is setting a new one in a function]]
 
 local function quit(status)
   io.stdout:flush()
@@ -58,11 +47,8 @@ local function main(name, args, stay, chunk, message)
 end
 
 local function command(word, args)
-  local name = "perilune.commands." .. word
-  if not package.searchpath(name, package.path) then return false end
-  local status = run(function() return require(name)(args) end, {})
-  if type(status) == "boolean" then status = status and 0 or 1 end
-  quit(status or 0)
+  if not commands.of(word) then return false end
+  quit(run(function() return commands.run(word, args) end, {}))
 end
 
 local function flags_of(word) return word:match "^%-[gi]+$" and word end
@@ -76,23 +62,23 @@ local function start(at)
   end
   if strict then require("perilune.repl.globals").strict() end
   local first = arg[at]
-  if stay and not first then fail("-i needs a script\n" .. usage) end
+  if stay and not first then fail("-i needs a script\n" .. commands.usage()) end
   if not first then
     quit(run(function() return require("perilune.repl").run() end, {}))
   elseif first == "-e" then
-    if not arg[at + 1] then fail("-e needs code\n" .. usage) end
+    if not arg[at + 1] then fail("-e needs code\n" .. commands.usage()) end
     main("-e", rest(at + 2), stay, loadstring(arg[at + 1], "=(command line)"))
   elseif first:match "^%-" then
-    fail("unknown option '" .. first .. "'\n" .. usage)
+    fail("unknown option '" .. first .. "'\n" .. commands.usage())
   elseif first:match "[./\\]" then
     main(first, rest(at + 1), stay, loadfile(first))
   elseif strict or stay or command(first, rest(at + 1)) == false then
-    fail("unknown command '" .. first .. "' (a script's name has an extension)\n" .. usage)
+    fail("unknown command '" .. first .. "' (a script's name has an extension)\n" .. commands.usage())
   end
 end
 
 if arg[1] == "--help" or arg[1] == "-h" then
-  print(usage)
+  print(commands.usage())
 elseif arg[1] == "--version" then
   print(("perilune %s, %s"):format(require("perilune.core").version, jit.version))
 else

@@ -3,15 +3,13 @@
 -- 0 iff all of it passed.
 
 local options = require "perilune.options"
-local parity = require "perilune.parity"
-local schedule = require "perilune.schedule"
 
 local FREQUENT = "gc-between-ops" -- runs the first samples of each op only
 local CHECKS = { "destinations", "poison" }
 local LAYOUTS = { "transposed", "offset", "stepped" }
 
 --- All runs: { name, fn(opts) }.
-local function runs_of(found)
+local function runs_of(parity, found)
   local runs = {}
   local schedules = options.list(found.schedule)
   for _, name in ipairs(schedules or parity.schedules) do
@@ -31,8 +29,10 @@ local function runs_of(found)
   return runs
 end
 
-return function(args)
-  local found, words = options.read(args, "perilune parity [OPS...] [--engine KIND] [--schedule NAMES] [--report DIR]", {
+local command = {
+  about = "are results the same when memory is recycled in between? A candidate engine against a reference under every schedule",
+  usage = "perilune parity [OPS...] [--engine KIND] [--schedule NAMES] [--report DIR]",
+  options = {
     engine = "KIND of the candidate (stress)",
     reference = "KIND of the reference (cpu)",
     arena = "SIZE of the candidate's arena",
@@ -41,17 +41,15 @@ return function(args)
     about = "FILE with a JSON object that goes into each report: commit, device, driver",
     quick = "the first samples of each op only",
     list = "names the schedules, shipped ones and your own, and ends",
-  })
-  if not found then return words end
-  local about, wrong = options.about(found.about)
-  if about == false then
-    io.stderr:write("perilune: --about: ", wrong, "\n")
-    return 2
-  end
+  },
+}
+
+function command.run(found, words)
   if found.list then
-    for _, name in ipairs(schedule.names()) do print(name) end
+    for _, name in ipairs(require("perilune.schedule").names()) do print(name) end
     return 0
   end
+  local parity = require "perilune.parity"
   local engines = {}
   for name, kind in pairs { reference = found.reference or "cpu", candidate = found.engine or "stress" } do
     local eng, message = options.engine(kind, name == "candidate" and found.arena or nil)
@@ -69,16 +67,18 @@ return function(args)
   end
   local status, lines = 0, {}
   local cases -- made when they are needed: collections between ops, which come first, take longer the more there is
-  for _, one in ipairs(runs_of(found)) do
+  for _, one in ipairs(runs_of(parity, found)) do
     if one.name ~= FREQUENT then
       cases = cases or parity.registry { ops = ops, samples = found.quick and 3 or nil, large = not found.quick }
     end
     local report = one.run { reference = engines.reference, candidate = engines.candidate, log = print,
       ops = one.name == FREQUENT and frequent or cases }
-    if found.report then report:write(found.report .. "/" .. one.name:gsub("[^%w%-_.]", "_") .. ".json", about) end
+    if found.report then report:write(found.report .. "/" .. one.name:gsub("[^%w%-_.]", "_") .. ".json", found.about) end
     lines[#lines + 1] = report:summary()
     if not report.pass then status = 1 end
   end
   print("\n" .. table.concat(lines, "\n"))
   return status
 end
+
+return command

@@ -2,21 +2,20 @@
 -- perilune redproof: switches on one planted fault after the other and prints what caught it, and how it was named. Exit status 0 iff each was.
 
 local options = require "perilune.options"
-local redproof = require "perilune.redproof"
 
-return function(args)
-  local found, words = options.read(args, "perilune redproof [FAULTS...] [--engine KIND] [--report FILE]", {
+local command = {
+  about = "can the other checks fail? Planted faults, each of which must be caught and named",
+  usage = "perilune redproof [FAULTS...] [--engine KIND] [--report FILE]",
+  options = {
     engine = "KIND of engine under test (stress)",
     minimum = "N fail if fewer faults were caught",
     report = "FILE for the table as JSON",
     about = "FILE with a JSON object that goes into the report: commit, device, driver",
-  })
-  if not found then return words end
-  local about, wrong = options.about(found.about)
-  if about == false then
-    io.stderr:write("perilune: --about: ", wrong, "\n")
-    return 2
-  end
+  },
+}
+
+function command.run(found, words)
+  local redproof = require "perilune.redproof"
   local eng, message = options.engine(found.engine or "stress")
   if not eng then
     io.stderr:write("perilune: ", message, "\n")
@@ -28,3 +27,5 @@ return function(args)
   if found.report then redproof.write(result, found.report, about) end
   return result.pass and 0 or 1
 end
+
+return command

@@ -1,16 +1,18 @@
 -- SPDX-License-Identifier: MIT
 -- perilune reference: what the library has, on the terminal, as a site, or for an editor.
 
-local options = require "perilune.options"
-
-return function(args)
-  local found, words = options.read(args, "perilune reference [NAME | --search WORD | --html DIR | --stub FILE]", {
+local command = {
+  about = "what the library has: on the terminal, as a site, or for an editor",
+  usage = "perilune reference [NAME | --search WORD | --html DIR | --stub FILE]",
+  options = {
     html = "DIR for the site",
     pages = "DIR of the source tree, whose pages the site gets, too",
     search = "WORD that is looked for",
     stub = "FILE for editors: declarations of everything for the Lua language server",
-  })
-  if not found then return words end
+  },
+}
+
+function command.run(found, words)
   local reference = require "perilune.reference"
   if found.html then
     local files, missing = require("perilune.reference.html").write(found.html, found.pages)
@@ -36,3 +38,5 @@ return function(args)
   end
   return 0
 end
+
+return command
