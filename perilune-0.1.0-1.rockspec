@@ -1,5 +1,7 @@
 -- SPDX-License-Identifier: MIT
--- LuaRocks: `luarocks --lua-version 5.1 make` in this folder, under LuaJIT. The version is configure.ac's; a spec compares them.
+-- LuaRocks, which has to know LuaJIT as its interpreter:
+--   luarocks config lua_interpreter luajit && luarocks --lua-version 5.1 make
+-- The version is configure.ac's; a spec compares them. The command is wrapped by LuaRocks, which knows where it puts the files in the end.
 rockspec_format = "3.0"
 package = "perilune"
 version = "0.1.0-1"
@@ -17,7 +19,8 @@ build = {
   build_command = [[
     test -x configure || autoreconf --install --force
     mkdir -p build.rock && cd build.rock &&
-    ../configure --quiet --without-cuda --prefix=$(PREFIX) LUAJIT="$(LUA)" && $(MAKE) -j2]],
+    ../configure --quiet --without-cuda --prefix=$(PREFIX) LUAJIT="$(LUA_BINDIR)/luajit" && $(MAKE) -j2]],
   install_command = [[
     $(MAKE) -C build.rock install bindir=$(BINDIR) luadir=$(LUADIR) luacexecdir=$(LIBDIR)/perilune]],
+  install = { bin = { perilune = "lua/perilune/cli.lua" } },
 }

@@ -2,6 +2,11 @@
 -- The perilune command line: runs a script, a line of code, or a command.
 -- What it takes is declared in perilune/commands.  This file is the only one that ends the process.
 
+if not jit then -- LuaRocks wraps this file for whatever Lua it knows
+  io.stderr:write("perilune: LuaJIT is needed, this is ", _VERSION, "\n")
+  os.exit(2)
+end
+
 local commands = require "perilune.commands"
 local trace = require "perilune.repl.trace"
 
