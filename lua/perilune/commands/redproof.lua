@@ -24,7 +24,7 @@ function command.run(found, words)
   eng:close()
   print(redproof.heading)
   local result = redproof.run { engine = found.engine, names = words[1] and words or nil, minimum = tonumber(found.minimum), log = print }
-  if found.report then redproof.write(result, found.report, about) end
+  if found.report then redproof.write(result, found.report, found.about) end
   return result.pass and 0 or 1
 end
 
