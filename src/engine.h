@@ -135,6 +135,7 @@ typedef struct pln_Engine {
   uint64_t count_resets, count_pins; /* on an engine without arena resets and pins only count */
   struct pln_Plans *plans;     /* plan.h; NULL before the first op */
   struct pln_Tape *tape;
+  struct pln_Pass *pass;       /* the backward that is being written down (autograd/pass.h), NULL mostly */
   bool no_record;              /* gradients are not to be recorded at present */
   struct pln_Capture *capture;  /* recording now */
   struct pln_Capture *captures; /* not released yet */

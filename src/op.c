@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "alloc.h"
+#include "autograd/pass.h"
 #include "autograd/tape.h"
 #include "capture.h"
 #include "engine.h"
@@ -26,7 +27,7 @@
 pln_OpDef pln_ops[PLN_NOPS] = {
 #define OP(name, signature, nout, flags, dtypes, prepare, kernel, backward, samples, domain, rtol, doc) \
   [PLN_OP_##name] = {#name, signature, flags, dtypes, pln_prepare_##prepare, plg_##backward, samples, domain, rtol, doc, nout, \
-                     PLN_OP_##name, 0, 0, 0, 0, 0, 0, {{{0}, 0, 0, 0, 0, 0, {0}}}},
+                     PLN_OP_##name, 0, 0, 0, 0, 0, 0, 0, {{{0}, 0, 0, 0, 0, 0, {0}}}},
 #include "ops.def"
 };
 
@@ -121,7 +122,9 @@ static pln_Status parse_signature(pln_OpDef *op) {
   while (op->lead < slots && op->slot[op->lead].kind < PLN_SLOT_TENSORS) op->lead++;
   op->numbers = nin > 0;
   for (int k = 0; k < op->lead; k++) op->numbers &= op->slot[k].kind == PLN_SLOT_NUMBER_OR_TENSOR;
-  op->plain = nin >= 1 && nin <= 2 && op->nout == 1 && !nopt && slots == nin && !(op->flags & PLN_OP_INPLACE);
+  op->brief = nin >= 1 && nin <= 3 && op->lead == nin && slots == nin + nopt && op->nout == 1 &&
+              !(op->flags & (PLN_OP_INPLACE | PLN_OP_RANDOM | PLN_OP_COMPOSITE | PLN_OP_CREATE));
+  op->recorded = op->backward && !(op->flags & PLN_OP_NODIFF) && pln_recorded_as((pln_OpId)op->id) == op->id;
   return PLN_OK;
 }
 
@@ -148,7 +151,7 @@ void pln_args_init(const pln_OpDef *op, pln_Args *a) {
   a->nlist = 0;
   a->results = NULL;
   a->nresults = 0;
-  a->place = 0;
+  a->place = a->plan = 0;
   if (!op->nopt) return;
   for (int i = 0; i < op->nslots; i++) {
     const pln_Slot *slot = &op->slot[i];
@@ -500,8 +503,9 @@ static pln_Status run_prepared(pln_Engine *e, const pln_OpDef *op, pln_Args *a, 
     bool captured = e->hooks & PLN_HOOK_CAPTURE;
     if (PLN_UNLIKELY(captured))
       status = pln_capture_call(&p);
-    else if (calls == e->calls) /* else prepare did work of its own */
-      status = pln_plan_keep(&p, key);
+    else if (!a->plan)
+      status = pln_plan_keep(&p, key, calls == e->calls);
+    if (PLN_UNLIKELY(e->pass != NULL) && !p.done && status == PLN_OK) pln_pass_call(e->pass, a, p.temp, p.ntemps, c);
     if (!p.done && !captured && PLN_LIKELY(status == PLN_OK)) {
       c->number = ++e->calls;
       if (PLN_UNLIKELY(p.ntemps) && PLN_FAULT(scratch_early))
@@ -541,7 +545,16 @@ static inline pln_Status run_planned(pln_Engine *e, const pln_OpDef *op, pln_Arg
     if (PLN_LIKELY(plan->source[k])) c->arg[k].data = (*(pln_Tensor **)((char *)a + plan->source[k]))->data;
   c->place = a->place;
   c->number = ++e->calls;
-  return e->backend->launch(e, c);
+  pln_Tensor *scratch = NULL;
+  if (PLN_UNLIKELY(plan->scratch)) {
+    pln_Shape bytes = {1, {(int64_t)plan->scratch}};
+    PLN_TRY(pln_tensor_result(e, PLN_U8, &bytes, &scratch));
+    c->scratch = scratch->data;
+  }
+  if (PLN_UNLIKELY(e->pass != NULL)) pln_pass_call(e->pass, a, &scratch, scratch ? 1 : 0, c);
+  pln_Status status = e->backend->launch(e, c);
+  if (PLN_UNLIKELY(scratch != NULL)) pln_tensor_release(scratch);
+  return status;
 }
 
 /* Apart, for the size of its frame. */
@@ -553,7 +566,20 @@ __attribute__((noinline)) static pln_Status run_other(pln_Engine *e, const pln_O
     return run_prepared(e, op, a, &key, made);
   }
   const pln_Plan *plan = pln_plan_find(e, op, a, &key);
-  return plan ? run_planned(e, op, a, plan, made) : run_prepared(e, op, a, &key, made);
+  a->plan = plan ? plan->number : 0;
+  return plan && !plan->bare ? run_planned(e, op, a, plan, made) : run_prepared(e, op, a, &key, made);
+}
+
+pln_Status pln_op_run_plan(pln_Engine *e, const pln_OpDef *op, pln_Args *a, const pln_Plan *plan, bool record) {
+  uint8_t made[PLN_MAX_OUT] = {0};
+  a->plan = plan->number;
+  pln_Status status = run_planned(e, op, a, plan, made);
+  if (PLN_LIKELY(status == PLN_OK)) {
+    if (!(op->flags & PLN_OP_VIEW)) pln_tensor_written(a->out[0], (pln_OpId)op->id, a->place);
+    if (!record || PLN_LIKELY((status = pln_tape_record(e, op, a)) == PLN_OK)) return PLN_OK;
+  }
+  undo(op, a, made);
+  return status;
 }
 
 pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
@@ -567,9 +593,15 @@ pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
     if (quiet) pln_tape_record_on(e, false);
   }
   const pln_Plan *plan = NULL;
-  if (PLN_LIKELY(op->plain && e->plans) && !PLN_UNLIKELY(e->hooks & PLN_HOOK_CAPTURE) && !PLN_UNLIKELY(pln_fault_any))
-    plan = pln_plan_find_plain(e->plans, op, a);
-  pln_Status status = PLN_LIKELY(plan != NULL) ? run_planned(e, op, a, plan, made) : run_other(e, op, a, made);
+  if (PLN_LIKELY(op->brief && e->plans) && !PLN_UNLIKELY(e->hooks & PLN_HOOK_CAPTURE) && !PLN_UNLIKELY(pln_fault_any))
+    plan = pln_plan_find_brief(e->plans, op, a);
+  pln_Status status;
+  if (PLN_LIKELY(plan != NULL) && PLN_LIKELY(!plan->bare)) {
+    a->plan = plan->number;
+    status = run_planned(e, op, a, plan, made);
+  } else {
+    status = run_other(e, op, a, made);
+  }
   if (PLN_UNLIKELY(quiet)) pln_tape_record_on(e, true);
   if (PLN_LIKELY(status == PLN_OK)) {
     if (!(op->flags & (PLN_OP_VIEW | PLN_OP_COMPOSITE))) /* those wrote through the ops that they ran */

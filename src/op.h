@@ -70,6 +70,7 @@ typedef struct pln_Args {
   pln_Tensor *out[PLN_MAX_OUT];  /* destinations or NULL; the results on return */
   pln_Opt opt[PLN_MAX_OPT];
   uint32_t place;
+  uint32_t plan;                 /* on return: number of the call's plan (plan.h), 0 none */
   int nresults;                  /* for ops with a variable number (split, chunk): set by prepare */
   pln_Tensor **results;          /* then an array of nresults new views, to be freed with pln_mfree by the caller */
 } pln_Args;
@@ -97,7 +98,8 @@ typedef struct pln_OpDef {
   uint8_t nslots, nin, nopt;
   uint8_t lead;    /* tensor slots before the first other one */
   uint8_t numbers; /* each operand may be a number */
-  uint8_t plain;   /* at most two operands, one result, no options, not in place: see plan.c */
+  uint8_t brief;   /* at most three operands in front, one result, not in place: calls of most kinds have a short key (plan.h) */
+  uint8_t recorded; /* a call with a plan is recorded by pln_tape_record as it is */
   pln_Slot slot[PLN_MAX_SLOTS];
 } pln_OpDef;
 
@@ -126,6 +128,9 @@ typedef struct pln_Prep {
 /* Runs an op: on PLN_OK a->out[0 .. nout) are the results; the caller owns a reference to each that was not a
 ** destination. On error nothing has changed and nothing is owned. Operands must be alive (the binding checks that). */
 pln_Status pln_op_run(struct pln_Engine *e, const pln_OpDef *op, pln_Args *a);
+/* The same for a call whose plan is known; `record`: an operand requires grad, and op->recorded. */
+struct pln_Plan;
+pln_Status pln_op_run_plan(struct pln_Engine *e, const pln_OpDef *op, pln_Args *a, const struct pln_Plan *plan, bool record);
 
 /* Fails with "op: text". Its value is `status` itself, so that a compiler sees that it isn't PLN_OK. */
 #define pln_prep_fail(p, status, ...) (pln_fail(status, __VA_ARGS__), pln_fail_prefix(status, "%s: ", (p)->op->name), status)

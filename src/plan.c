@@ -109,7 +109,7 @@ static inline uint64_t hash_of(const uint64_t *word, uint32_t n) {
 /* Layouts, numbers, options and sharing, in a row. */
 static bool make_key(pln_Plans *all, const pln_OpDef *op, const pln_Args *a, pln_PlanKey *key) {
   key->words = PLN_PLAN_SHORT;
-  if (op->plain && pln_plan_short_key(op, a, key->word, &key->hash)) return true;
+  if (op->brief && pln_plan_short_key(op, a, key->word, &key->hash)) return true;
   uint32_t n = 0;
   uint32_t tensors = 0;
   key->word[n++] = (uint64_t)op->id | (uint64_t)a->numbers << 16;
@@ -136,9 +136,14 @@ static bool make_key(pln_Plans *all, const pln_OpDef *op, const pln_Args *a, pln
   key->word[n++] = bits;
   key->words = n;
   if (op->nopt) options_key(op, a, key);
-  if (op->plain) { /* now that the layouts are known */
-    key->words = PLN_PLAN_SHORT;
-    return pln_plan_short_key(op, a, key->word, &key->hash);
+  if (op->brief) { /* now that the layouts are known */
+    pln_PlanKey brief;
+    if (pln_plan_short_key(op, a, brief.word, &brief.hash)) {
+      key->words = PLN_PLAN_SHORT;
+      memcpy(key->word, brief.word, PLN_PLAN_SHORT * sizeof *key->word);
+      key->hash = brief.hash;
+      return true;
+    }
   }
   while (key->words <= PLN_PLAN_SHORT) key->word[key->words++] = 0; /* never as long as a short one */
   key->hash = hash_of(key->word, key->words);
@@ -206,7 +211,9 @@ static bool describe_call(const pln_Prep *p, pln_Plan *plan) {
     plan->offset = y->data - x->data;
     return true;
   }
-  if (p->done || p->call.scratch) return false;
+  bool scratch = p->call.scratch && p->ntemps == 1 && p->temp[0]->data == p->call.scratch;
+  if (p->done || p->nback || p->ntemps != scratch) return false;
+  plan->scratch = scratch ? p->call.scratch_bytes : 0;
   for (int k = 0; k < op->nout; k++) {
     if (!a->out[k]) return false;
     for (int i = 0; op->flags & PLN_OP_INPLACE && i < op->nin; i++)
@@ -220,34 +227,36 @@ static bool describe_call(const pln_Prep *p, pln_Plan *plan) {
   return true;
 }
 
-pln_Status pln_plan_keep(pln_Prep *p, pln_PlanKey *key) {
+pln_Status pln_plan_keep(pln_Prep *p, pln_PlanKey *key, bool whole) {
   pln_Engine *e = p->e;
   if (e->options.no_plans) return PLN_OK;
   if (!e->plans) {
     e->plans = pln_calloc(1, sizeof *e->plans);
     return e->plans ? PLN_OK : pln_fail(PLN_ENOMEM, "out of memory for the plans of an engine");
   }
-  if (!key->words || p->ntemps || p->nback) return PLN_OK;
+  if (!key->words || e->plans->plans == UINT32_MAX) return PLN_OK;
   pln_PlanSlot *slot = pln_plan_slot(e->plans, key->hash);
   if (slot->missed != key->hash) {
     slot->missed = key->hash;
     return PLN_OK;
   }
   pln_Plan found;
+  memset(&found, 0, sizeof found);
   for (int k = 0; k < p->op->nout; k++)
     if (p->a->out[k] && !p->a->out[k]->layout && !find_layout(e->plans, p->a->out[k])) return PLN_OK;
-  if (!describe_call(p, &found)) return PLN_OK;
+  found.bare = !whole || !describe_call(p, &found);
   uint32_t rest = key->words - PLN_PLAN_SHORT;
-  size_t bytes = sizeof found + rest * sizeof(uint64_t) + (found.view ? 0 : pln_call_bytes(&p->call));
+  size_t bytes = sizeof found + rest * sizeof(uint64_t) + (found.view || found.bare ? 0 : pln_call_bytes(&p->call));
   pln_Plan *plan = pln_malloc(bytes);
   if (!plan) return pln_fail(PLN_ENOMEM, "out of memory for the plan of an op");
   *plan = found;
+  plan->number = p->a->plan = ++e->plans->plans;
   plan->nwords = (uint8_t)key->words;
   memcpy(plan->word, key->word, sizeof plan->word);
   plan->rest = (uint64_t *)(plan + 1);
   memcpy(plan->rest, key->word + PLN_PLAN_SHORT, rest * sizeof(uint64_t));
   plan->call = (pln_Call *)(plan->rest + rest);
-  if (!plan->view) memcpy(plan->call, &p->call, pln_call_bytes(&p->call));
+  if (!plan->view && !plan->bare) memcpy(plan->call, &p->call, pln_call_bytes(&p->call));
   for (int k = 0; k < p->op->nout; k++)
     if (p->a->out[k]) describe(&plan->out[k], p->a->out[k], p->a->out[k]->layout);
   pln_mfree(slot->plan);

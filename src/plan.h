@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
 ** plan.h -- what prepare found, remembered: the second and later calls of an op on operands laid out alike take their call record from
-** here and change addresses only.
+** here and change addresses only. Where a call cannot be done again that way (temporaries), its plan has a number only, by which others know
+** calls that are the same (autograd/pass.h).
 **
 ** A layout number stands for dtype, shape and strides; equal numbers mean equal layouts, so a call is the same as before iff the numbers,
 ** the options and the sharing of memory among its tensors are. prepare must therefore depend on nothing else; ops that do (random
@@ -25,17 +26,20 @@ typedef struct pln_Layout {
 } pln_Layout;
 
 #define PLN_PLAN_WORDS 112
-#define PLN_PLAN_SHORT 3 /* words of the key of a plain op; longer keys have more */
+#define PLN_PLAN_SHORT 3 /* words of a short key; longer keys have more */
 
 typedef struct pln_Plan {
   uint64_t word[PLN_PLAN_SHORT];    /* of the key, the first; */
   uint64_t *rest;                   /* and the others */
+  uint32_t number;                  /* equal numbers: the same op on layouts, numbers, options and sharing that are the same */
   uint8_t nwords;
+  uint8_t bare;                     /* only the number is known: prepare runs each time */
   uint8_t view;                     /* the result shows operand 0, `offset` bytes on; nothing is launched */
   uint8_t nargs;
   uint16_t source[PLN_MAX_ARGS];    /* where in pln_Args the tensor stands whose address call argument k has; 0: it has none */
   uint8_t inplace[PLN_MAX_OUT];     /* result j is operand i, or none */
   ptrdiff_t offset;
+  size_t scratch;                   /* bytes of device memory that the call needs besides, 0 none */
   pln_Layout out[PLN_MAX_OUT];
   pln_Call *call;                   /* as far as its last argument */
 } pln_Plan;
@@ -57,6 +61,7 @@ typedef struct pln_PlanSlot {
 
 typedef struct pln_Plans {
   uint32_t number; /* of the last new layout */
+  uint32_t plans;  /* and plan */
   pln_PlanSlot slot[PLN_PLANS];
   pln_Layout layout[PLN_LAYOUTS];
 } pln_Plans;
@@ -66,21 +71,47 @@ static inline pln_PlanSlot *pln_plan_slot(pln_Plans *all, uint64_t hash) { retur
 /* Two tensors of one storage that are the same view; layouts are known. */
 static inline bool pln_plan_same(const pln_Tensor *a, const pln_Tensor *b) { return a->data == b->data && a->layout == b->layout; }
 
-/* The key of a plain op (pln_OpDef.plain) and its hash; false if a layout is unknown, memory is shared in part, or no operand is a tensor. */
+/* The options as one number: 0 for what is absent or has its default, else small integers; false if it takes more. */
+static inline bool pln_plan_options(const pln_OpDef *op, const pln_Args *a, uint64_t *code_p) {
+  uint64_t code = 0;
+  int shift = 0;
+  for (int k = op->nin; k < op->nslots; k++, shift += 6) {
+    const pln_Slot *slot = &op->slot[k];
+    const pln_Opt *o = &a->opt[slot->index];
+    if (o->given == slot->has_default && (!o->given || (o->num == slot->def && o->i == (int64_t)slot->def))) continue;
+    if (!o->given || slot->kind < PLN_SLOT_INT || slot->kind > PLN_SLOT_DIM || o->i < -9 || o->i > 9 || shift > 24) return false;
+    code |= (uint64_t)(o->i + 10) << shift;
+  }
+  *code_p = code;
+  return true;
+}
+
+/* The key of a call of a brief op (pln_OpDef.brief) and its hash; false if a layout is unknown, memory is shared in part, or there is more to
+** it than three words say: then it has a long key. */
 static inline bool pln_plan_short_key(const pln_OpDef *op, const pln_Args *a, uint64_t *word, uint64_t *hash_p) {
-  const pln_Tensor *x = a->in[0], *y = a->in[1], *out = a->out[0];
-  uint64_t lx = 0, ly = 0, lo = 0, number = 0, sharing = 0;
+  const pln_Tensor *x = a->in[0], *y = NULL, *z = NULL, *out = a->out[0];
+  uint64_t lx = 0, ly = 0, lo = 0, last = 0, sharing = 0;
   if (PLN_LIKELY(x != NULL)) {
     if (PLN_UNLIKELY(!(lx = x->layout))) return false;
   } else if (a->numbers & 1) {
-    memcpy(&number, &a->num[0], sizeof number);
+    memcpy(&last, &a->num[0], sizeof last);
   }
-  if (y) {
-    if (PLN_UNLIKELY(!(ly = y->layout))) return false;
-    if (PLN_UNLIKELY(x && x->storage == y->storage) && pln_plan_same(x, y)) sharing = 1;
-  } else if (a->numbers & 2) {
-    if (PLN_UNLIKELY(!x)) return false; /* two numbers do not fit */
-    memcpy(&number, &a->num[1], sizeof number);
+  if (op->nin > 1) {
+    if ((y = a->in[1])) {
+      if (PLN_UNLIKELY(!(ly = y->layout))) return false;
+      if (PLN_UNLIKELY(x && x->storage == y->storage) && pln_plan_same(x, y)) sharing = 1;
+    } else if (a->numbers & 2) {
+      if (PLN_UNLIKELY(!x)) return false; /* two numbers do not fit */
+      memcpy(&last, &a->num[1], sizeof last);
+    }
+    if (op->nin > 2) {
+      if (PLN_UNLIKELY(a->numbers)) return false;
+      if ((z = a->in[2])) {
+        if (PLN_UNLIKELY(!(last = z->layout))) return false;
+        if (x && x->storage == z->storage && pln_plan_same(x, z)) sharing |= 8;
+        if (y && y->storage == z->storage && pln_plan_same(y, z)) sharing |= 16;
+      }
+    }
   }
   if (out) {
     if (PLN_UNLIKELY(!(lo = out->layout))) return false;
@@ -92,30 +123,40 @@ static inline bool pln_plan_short_key(const pln_OpDef *op, const pln_Args *a, ui
       if (!pln_plan_same(y, out)) return false;
       sharing |= 4;
     }
+    if (z && out->storage == z->storage) {
+      if (!pln_plan_same(z, out)) return false;
+      sharing |= 32;
+    }
+  }
+  if (op->nopt) {
+    uint64_t code;
+    if (PLN_UNLIKELY(a->numbers) || !pln_plan_options(op, a, &code)) return false;
+    last |= code << 32;
   }
   word[0] = lx | ly << 32;
-  word[1] = op->id | sharing << 16 | (uint64_t)a->numbers << 20 | lo << 32;
-  word[2] = number;
-  uint64_t h = (word[0] ^ number) * UINT64_C(0x9e3779b97f4a7c15) ^ word[1] * UINT64_C(0xc2b2ae3d27d4eb4f);
+  word[1] = op->id | sharing << 16 | (uint64_t)a->numbers << 24 | lo << 32;
+  word[2] = last;
+  uint64_t h = (word[0] ^ last) * UINT64_C(0x9e3779b97f4a7c15) ^ word[1] * UINT64_C(0xc2b2ae3d27d4eb4f);
   *hash_p = h ^ h >> 31;
   return true;
 }
 
-/* The plan of a call of a plain op, the short way to the same as pln_plan_find. */
-static inline const pln_Plan *pln_plan_find_plain(pln_Plans *all, const pln_OpDef *op, const pln_Args *a) {
+/* The plan of a call of a brief op, the short way to the same as pln_plan_find. */
+static inline const pln_Plan *pln_plan_find_brief(pln_Plans *all, const pln_OpDef *op, const pln_Args *a) {
   uint64_t word[PLN_PLAN_SHORT], hash;
   if (PLN_UNLIKELY(!pln_plan_short_key(op, a, word, &hash))) return NULL;
   const pln_Plan *plan = pln_plan_slot(all, hash)->plan;
   if (PLN_UNLIKELY(!plan) || PLN_UNLIKELY(plan->word[0] != word[0]) || PLN_UNLIKELY(plan->word[1] != word[1]) ||
-      PLN_UNLIKELY(plan->word[2] != word[2]))
+      PLN_UNLIKELY(plan->word[2] != word[2]) || PLN_UNLIKELY(plan->nwords != PLN_PLAN_SHORT))
     return NULL;
   return plan;
 }
 
 /* The plan of a call, NULL if there is none. */
 const pln_Plan *pln_plan_find(struct pln_Engine *e, const pln_OpDef *op, const pln_Args *a, pln_PlanKey *key);
-/* Keeps what prepare found, if the call can have a plan and was seen before. PLN_ENOMEM. */
-pln_Status pln_plan_keep(pln_Prep *p, pln_PlanKey *key);
+/* Keeps what prepare found, if the call can have a plan and was seen before; not `whole`: prepare did work of its own that the record does
+** not show. PLN_ENOMEM. */
+pln_Status pln_plan_keep(pln_Prep *p, pln_PlanKey *key, bool whole);
 void pln_plans_free(struct pln_Engine *e);
 
 #endif

@@ -2,6 +2,7 @@
 ** autograd.c -- gradients for Lua: leaves, backward, and ops whose derivative is Lua's. What a Lua node needs (its backward function, its
 ** context) lies in the anchor of its segment (anchor.c) under the node's number, so that the collector sees it.
 */
+#include "autograd/pass.h"
 #include "binding.h"
 
 #include <stdio.h>
@@ -240,6 +241,7 @@ static void drive(lua_State *L, pln_Run *r) {
     int failed = lua_pcall(L, 1, 0, 0);
     pln_tape_record_on(r->e, before);
     if (failed) {
+      pln_pass_end(r->e, false);
       pln_run_abort(r);
       lua_error(L);
     }
@@ -249,6 +251,7 @@ static void drive(lua_State *L, pln_Run *r) {
   } else {
     pln_run_abort(r);
   }
+  pln_pass_end(r->e, status == PLN_OK);
   pll_check(L, status);
 }
 
@@ -301,9 +304,16 @@ static int autograd_backward(lua_State *L) {
   pln_Run r;
   if (f.graph) anchor_graph(L, &s);
   pll_unended(L, ends, "backward");
+  pln_Status status;
+  if (PLN_LIKELY(!dy && !f.retain && !f.graph) && pln_pass_run(s.e, s.node, s.output, 0, &status)) {
+    pll_check(L, status);
+    pll_settle_if(L, s.e);
+    return 0;
+  }
   pll_check(L, pln_run_begin(&r, s.e, f.retain, f.graph, NULL, 0, pll_place_if(L, s.e)));
-  pln_Status status = pln_run_seed(&r, s.node, s.output, dy);
+  status = pln_run_seed(&r, s.node, s.output, dy);
   if (status != PLN_OK) {
+    pln_pass_end(s.e, false);
     r.retain = true; /* nothing has happened yet */
     pln_run_abort(&r);
     pll_raise(L, status);

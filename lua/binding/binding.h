@@ -38,11 +38,20 @@ typedef struct pll_EngineBox {
 
 #define PLL_HOMES 4
 
+typedef struct pll_Line { /* a line of a caller's and its place */
+  int line;
+  uint32_t place; /* 0: unused */
+  char source[LUA_IDSIZE];
+} pll_Line;
+
+#define PLL_LINES 32 /* a power of two */
+
 /* One per Lua state, a userdata in the registry; every C function of the module has it as upvalue 1. */
 typedef struct pll_State {
   pln_Runtime *runtime;
   int anchors;         /* slots given out, see autograd.c */
   int nhomes;
+  pll_Line recent[PLL_LINES]; /* places by line */
   char home[PLL_HOMES][240]; /* how the sources of the library's own Lua files begin: their lines are nobody's place */
 } pll_State;
 

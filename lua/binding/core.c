@@ -116,9 +116,7 @@ static void push_row(lua_State *L, const pln_OpDef *op) {
 /* new_state() -> made by luaopen: registry entries, the metatables. */
 static void open_state(lua_State *L) {
   pll_State *s = lua_newuserdata(L, sizeof *s);
-  s->runtime = NULL;
-  s->anchors = 0;
-  s->nhomes = 0;
+  memset(s, 0, sizeof *s);
   lua_createtable(L, 0, 1);
   lua_pushcfunction(L, state_gc);
   lua_setfield(L, -2, "__gc");

@@ -278,6 +278,7 @@ static int engine_stats(lua_State *L) {
     {"fallbacks", e->fallbacks},
     {"calls", e->calls},
     {"planned", e->planned},
+    {"passed", e->tape ? e->tape->passed : 0},
     {"queued", e->backend->queued(e)},
   };
   size_t n = sizeof counts / sizeof *counts;

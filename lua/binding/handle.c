@@ -33,7 +33,12 @@ static bool nearest_line(lua_State *L, lua_Debug *ar) {
 
 uint32_t pll_place(lua_State *L) {
   lua_Debug ar;
-  return nearest_line(L, &ar) ? pln_place_intern(ar.short_src, ar.currentline) : 0;
+  if (!nearest_line(L, &ar)) return 0;
+  pll_Line *r = &pll_state(L)->recent[ar.currentline & (PLL_LINES - 1)];
+  if (PLN_LIKELY(r->line == ar.currentline) && PLN_LIKELY(strcmp(r->source, ar.short_src) == 0) && PLN_LIKELY(r->place)) return r->place;
+  r->line = ar.currentline;
+  strcpy(r->source, ar.short_src);
+  return r->place = pln_place_intern(ar.short_src, ar.currentline);
 }
 
 int pll_raise(lua_State *L, pln_Status status) {

@@ -7,6 +7,8 @@
 */
 #include "binding.h"
 
+#include "plan.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -405,8 +407,10 @@ __attribute__((noinline)) static int run_general(lua_State *L, const pln_OpDef *
   return pll_argument(L, op->name, "a finalizer or metamethod ends tensors each time the arguments are read");
 }
 
+/* --- the short way ------------------------------------------------------------------------------ */
+
 /* Takes a value that is an operand of this engine, alive, and nothing special; false: it is for the general way. */
-static inline bool take_plain(lua_State *L, int i, pll_Handle *h, pln_Engine **e_p, pln_Args *a, int k) {
+static inline bool take_brief(lua_State *L, int i, pll_Handle *h, const pln_OpDef *op, pln_Engine **e_p, pln_Args *a, int k) {
   if (PLN_LIKELY(h != NULL)) {
     pln_Tensor *t = h->t;
     if (PLN_UNLIKELY(!pll_alive(h)) || (PLN_UNLIKELY(t->engine != *e_p) && *e_p)) return false;
@@ -414,14 +418,44 @@ static inline bool take_plain(lua_State *L, int i, pll_Handle *h, pln_Engine **e
     a->in[k] = t;
     return true;
   }
-  if (lua_type(L, i) != LUA_TNUMBER) return false;
-  a->numbers |= 1u << k;
-  a->num[k] = lua_tonumber(L, i);
+  int type = lua_type(L, i);
+  if (type == LUA_TNUMBER && op->numbers) {
+    a->numbers |= 1u << k;
+    a->num[k] = lua_tonumber(L, i);
+    return true;
+  }
+  return type <= LUA_TNIL && op->slot[k].optional;
+}
+
+/* Options by position from stack index `at` on: small integers where integers or dims are asked for, or nil. */
+static inline bool take_options(lua_State *L, int at, int top, const pln_OpDef *op, pln_Args *a) {
+  for (int k = op->nin; k < op->nslots; k++, at++) {
+    const pln_Slot *slot = &op->slot[k];
+    int type = at <= top ? lua_type(L, at) : LUA_TNONE;
+    if (type <= LUA_TNIL) {
+      if (!slot->optional) return false;
+      continue;
+    }
+    if (type != LUA_TNUMBER || (slot->kind != PLN_SLOT_DIM && slot->kind != PLN_SLOT_INT)) return false;
+    lua_Number number = lua_tonumber(L, at);
+    int whole = (int)number;
+    if (number != whole) return false;
+    pln_Opt *o = &a->opt[slot->index];
+    o->given = 1;
+    o->num = number;
+    o->i = whole;
+  }
   return true;
 }
 
-/* The short way of plain ops (pln_OpDef.plain) when nothing is wrong or special; 0: it is, and nothing has been done. */
-static inline int run_plain(lua_State *L, const pln_OpDef *op) {
+static inline bool requires_grad(const pln_OpDef *op, const pln_Args *a) {
+  for (int k = 0; k < op->nin; k++)
+    if (a->in[k] && a->in[k]->requires_grad) return true;
+  return false;
+}
+
+/* Calls of brief ops (pln_OpDef.brief) whose plan is known, when nothing is wrong or special; 0: it is, and nothing has been done. */
+static inline int run_brief(lua_State *L, const pln_OpDef *op) {
   int top = lua_gettop(L), at = 1;
   pln_Args a;
   pll_EngineBox *on;
@@ -433,38 +467,57 @@ static inline int run_plain(lua_State *L, const pln_OpDef *op) {
     if (PLN_UNLIKELY(!e) || top < 2) return 0;
     h = pll_handle(L, at = 2);
   }
-  int more = top - at - (op->nin - 1); /* values behind the operands */
-  if (PLN_UNLIKELY(more < 0 || more > 1)) return 0;
-  a.nin = op->nin;
-  a.numbers = 0;
-  a.in[0] = a.in[1] = NULL;
-  a.out[0] = NULL;
-  a.list = NULL;
-  a.nlist = a.nresults = 0;
-  a.results = NULL;
-  a.place = 0;
-  if (PLN_UNLIKELY(!take_plain(L, at, h, &e, &a, 0))) return 0;
-  if (op->nin == 2) {
-    at++;
-    if (PLN_UNLIKELY(!take_plain(L, at, pll_handle(L, at), &e, &a, 1))) return 0;
+  if (op->nopt) {
+    pln_args_init(op, &a);
+  } else {
+    a.nin = op->nin;
+    a.numbers = 0;
+    for (int k = 0; k < 3; k++) a.in[k] = NULL;
+    for (int k = 0; k < PLN_MAX_OUT; k++) a.out[k] = NULL;
+    a.list = NULL;
+    a.nlist = a.nresults = 0;
+    a.results = NULL;
+    a.place = 0;
   }
-  if (PLN_UNLIKELY(!e) || PLN_UNLIKELY(e->hooks & (PLN_HOOK_TAPE | PLN_HOOK_PLACES | PLN_HOOK_CAPTURE)) || PLN_UNLIKELY(a.numbers && !op->numbers)) return 0;
-  if (more) {
+  if (PLN_UNLIKELY(!take_brief(L, at, h, op, &e, &a, 0))) return 0;
+  for (int k = 1; k < op->nin; k++) {
+    at++;
+    if (PLN_UNLIKELY(!take_brief(L, at, at <= top ? pll_handle(L, at) : NULL, op, &e, &a, k))) return 0;
+  }
+  if (PLN_UNLIKELY(!e) || PLN_UNLIKELY(e->hooks & (PLN_HOOK_PLACES | PLN_HOOK_CAPTURE)) || PLN_UNLIKELY(!e->plans) || PLN_UNLIKELY(pln_fault_any)) return 0;
+  at++;
+  if (op->nopt) {
+    if (PLN_UNLIKELY(!take_options(L, at, top, op, &a))) return 0;
+    at += op->nopt;
+  }
+  bool record = false;
+  if (PLN_UNLIKELY(e->hooks & PLN_HOOK_TAPE)) {
+    record = requires_grad(op, &a);
+    if (record && (!op->recorded || at <= top)) return 0;
+  }
+  if (at <= top) {
+    if (PLN_UNLIKELY(at < top)) return 0;
     h = pll_handle(L, top);
     if (PLN_UNLIKELY(!h) || PLN_UNLIKELY(!pll_alive(h)) || PLN_UNLIKELY(h->t->engine != e)) return 0;
+    if (PLN_UNLIKELY(e->hooks & PLN_HOOK_TAPE) && h->t->requires_grad) return 0;
     a.out[0] = h->t;
-    run(L, e, op, &a);
-  } else {
-    const pln_Runtime *runtime = e->runtime;
-    uint64_t ends = runtime->ends;
-    h = pll_box(L);
-    if (PLN_UNLIKELY(runtime->ends != ends)) { /* a finalizer ran: read once more */
-      lua_settop(L, top);
-      return 0;
-    }
-    run(L, e, op, &a);
-    pll_fill(L, top + 1, h, a.out[0]);
   }
+  uint64_t ends = e->runtime->ends;
+  const pln_Runtime *runtime = e->runtime;
+  bool made = !a.out[0];
+  if (PLN_LIKELY(made)) {
+    if (PLN_UNLIKELY(record)) pll_anchor_operands(L, e, &a);
+    h = pll_box(L);
+  }
+  /* finalizers that ran may have ended tensors, or replaced a plan */
+  const pln_Plan *plan = PLN_LIKELY(runtime->ends == ends) ? pln_plan_find_brief(e->plans, op, &a) : NULL;
+  if (PLN_UNLIKELY(!plan) || PLN_UNLIKELY(plan->bare)) {
+    lua_settop(L, top);
+    return 0;
+  }
+  pln_Status status = pln_op_run_plan(e, op, &a, plan, record);
+  if (PLN_UNLIKELY(status != PLN_OK)) failed(L, op, status);
+  if (PLN_LIKELY(made)) pll_fill(L, -1, h, a.out[0]);
   pll_settle_if(L, e);
   return 1;
 }
@@ -472,6 +525,6 @@ static inline int run_plain(lua_State *L, const pln_OpDef *op) {
 int pll_op(lua_State *L) {
   const pln_OpDef *op = lua_touserdata(L, lua_upvalueindex(PLL_UP_OP));
   if (PLN_UNLIKELY(pln_interrupted)) return pll_raise(L, pln_fail(PLN_EINTERRUPT, "%s: interrupted", op->name));
-  if (PLN_LIKELY(op->plain) && PLN_LIKELY(run_plain(L, op))) return 1;
+  if (PLN_LIKELY(op->brief) && PLN_LIKELY(run_brief(L, op))) return 1;
   return run_general(L, op);
 }

@@ -14,6 +14,7 @@
 #include "../interrupt.h"
 #include "../place.h"
 #include "calc.h"
+#include "pass.h"
 
 static void pin(pln_Run *r, pln_Tensor *t) {
   if (PLN_UNLIKELY(r->pins) && !PLN_FAULT(gradient_unpinned)) pln_tape_pin(t->storage);
@@ -292,6 +293,7 @@ static pln_Status run_builtin(pln_Run *r, pln_Node *n) {
   pln_Tensor *few[2 * FEW], **dy = few, **dx = few + FEW;
   bool many = n->nouts > FEW || n->nedges > FEW;
   PLN_TRY(check_saved(n));
+  if (PLN_UNLIKELY(r->e->pass != NULL)) pln_pass_node(r->e->pass, n);
   if (many) {
     dy = pln_malloc((n->nouts + n->nedges) * sizeof *dy);
     if (!dy) return pln_fail(PLN_ENOMEM, "out of memory for a backward");
@@ -349,6 +351,7 @@ static pln_Status step(pln_Run *r, pln_Node **n_p) {
     }
     if (n->kind == PLN_NODE_LUA) {
       PLN_TRY(check_saved(n));
+      if (PLN_UNLIKELY(r->e->pass != NULL)) pln_pass_node(r->e->pass, n);
       start_pinning(r);
       for (uint32_t k = 0; k < n->nouts; k++) { /* Lua gets zeros for results that nobody used */
         if (n->out[k].dy || !pln_dtype_is_float((pln_DType)n->out[k].dtype)) continue;
@@ -411,6 +414,7 @@ pln_Status pln_run_lua_done(pln_Run *r, pln_Tensor **dx) {
 static pln_Status add_up(pln_Run *r, pln_Node *leaf, pln_Tensor *dy) {
   pln_Tensor *grad;
   pln_Args a;
+  if (PLN_UNLIKELY(r->e->pass != NULL)) pln_pass_leaf(r->e->pass, leaf);
   PLN_TRY(pln_leaf_grad(leaf, &grad));
   pln_args_init(&pln_ops[PLN_OP_add], &a);
   a.place = r->place;

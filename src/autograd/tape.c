@@ -10,6 +10,7 @@
 #include "../capture.h"
 #include "../fault.h"
 #include "../ops/random.h"
+#include "pass.h"
 
 /* --- the tape ----------------------------------------------------------------------------------- */
 
@@ -184,6 +185,7 @@ static pln_Status new_node(pln_Engine *e, pln_NodeKind kind, uint32_t nedges, ui
   n->opt = (pln_Kept *)(n->saved + nsaved);
   n->sizes = (int64_t *)(n->opt + nopts);
   n->op = NULL;
+  n->plan = 0;
   n->engine = e;
   n->run = n->needed = 0;
   n->nedges = nedges;
@@ -321,7 +323,67 @@ static uint32_t keep_options(pln_Node *n, const pln_OpDef *op, const pln_Args *a
   return used;
 }
 
+static inline uint32_t count_bits(uint32_t mask) {
+  uint32_t n = 0;
+  for (; mask; mask &= mask - 1) n++;
+  return n;
+}
+
+/* Sizes of the options that are lists. */
+static uint32_t list_sizes(const pln_OpDef *op, const pln_Args *a) {
+  uint32_t n = 0;
+  for (int k = 0; k < op->nslots; k++)
+    if (op->slot[k].kind == PLN_SLOT_DIMS || op->slot[k].kind == PLN_SLOT_INTS) {
+      int len = a->opt[op->slot[k].index].list.ndim;
+      n += (uint32_t)(len > 0 ? len : 0);
+    }
+  return n;
+}
+
+/* The same as below for most ops: no list, no draw, one result. */
+static pln_Status record_one(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
+  pln_Tensor *y = a->out[0];
+  const uint16_t *saves = pln_saves[op->id];
+  uint32_t mask = 0, there = PLN_OUT(0), nsizes = y->ndim, used = 0;
+  int nin = op->nin;
+  if (!pln_dtype_is_float((pln_DType)y->dtype)) return PLN_OK;
+  for (int i = 0; i < nin; i++) {
+    const pln_Tensor *t = a->in[i];
+    if (!t) continue;
+    nsizes += t->ndim;
+    there |= PLN_IN(i);
+    if (t->requires_grad) mask |= saves[i];
+  }
+  mask &= there;
+  if (op->nopt) nsizes += list_sizes(op, a);
+  pln_Node *n;
+  PLN_TRY(new_node(e, PLN_NODE_OP, (uint32_t)nin, 1, count_bits(mask), op->nopt, nsizes, &n));
+  n->op = op;
+  n->place = a->place;
+  n->plan = a->plan;
+  n->saved_mask = mask;
+  for (int i = 0; i < nin; i++) {
+    pln_Edge *edge = &n->edge[i];
+    if (PLN_LIKELY(a->in[i] != NULL)) {
+      make_edge(n, edge, a->in[i], &used);
+    } else {
+      edge->node = NULL;
+      edge->number = a->num[i];
+      edge->dtype = a->numbers >> i & 1 ? PLN_NODTYPE : 0;
+      edge->ndim = 0;
+    }
+  }
+  make_result(n, 0, y, &used);
+  pln_Saved *s = n->saved;
+  for (int i = 0; mask & (PLN_OUT(0) - 1); i++, mask &= ~PLN_IN(i - 1))
+    if (mask & PLN_IN(i)) save(n, s++, a->in[i]);
+  if (mask) save(n, s, y);
+  if (op->nopt) keep_options(n, op, a, used);
+  return PLN_OK;
+}
+
 pln_Status pln_tape_record(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
+  if (PLN_LIKELY(op->nout == 1 && !a->results && !a->nlist && !(op->flags & PLN_OP_RANDOM))) return record_one(e, op, a);
   int nouts = a->results ? a->nresults : op->nout;
   pln_Tensor **result = a->results ? a->results : a->out;
   uint32_t mask = 0, nsizes = 0;
@@ -344,20 +406,16 @@ pln_Status pln_tape_record(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
   if (PLN_UNLIKELY(random) && a->in[nin]) mask |= PLN_IN(nin); /* the draw number, in a capture */
   for (int i = 0; i <= nin && i < PLN_MAX_IN; i++)
     if (mask >> i & 1 && !((i < nin || random) && a->in[i])) mask &= ~PLN_IN(i);
-  if (op->nopt)
-    for (int k = 0; k < op->nslots; k++)
-      if (op->slot[k].kind == PLN_SLOT_DIMS || op->slot[k].kind == PLN_SLOT_INTS) {
-        int len = a->opt[op->slot[k].index].list.ndim;
-        nsizes += (uint32_t)(len > 0 ? len : 0);
-      }
+  if (op->nopt) nsizes += list_sizes(op, a);
   pln_Node *n;
   for (int k = nouts; k < PLN_MAX_OUT; k++) mask &= ~PLN_OUT(k);
   if (mask & PLN_EITHER) mask &= nouts > 1 ? PLN_OUT(1) | PLN_OUT(2) : ~PLN_EITHER;
   uint32_t used = 0;
-  PLN_TRY(new_node(e, PLN_NODE_OP, (uint32_t)(nin + a->nlist), (uint32_t)nouts, (uint32_t)__builtin_popcount(mask),
+  PLN_TRY(new_node(e, PLN_NODE_OP, (uint32_t)(nin + a->nlist), (uint32_t)nouts, count_bits(mask),
                    op->nopt + random, nsizes, &n));
   n->op = op;
   n->place = a->place;
+  n->plan = a->plan;
   n->saved_mask = mask;
   for (int i = 0; i < nin; i++) {
     pln_Edge *edge = &n->edge[i];
@@ -577,6 +635,7 @@ void pln_tape_close(pln_Engine *e) {
   while (tape->newest) pln_node_drop(tape->newest);
   while (tape->leaves) pln_node_drop(tape->leaves);
   if (tape->segment) end_segment(tape, tape->segment);
+  pln_passes_free(tape);
   for (int i = 0; i < 2; i++) pln_tensor_release(tape->one[i]);
   pln_pool_close(&tape->nodes);
   pln_slabs_free(tape->slabs);

@@ -71,6 +71,7 @@ typedef struct pln_Node {
   uint32_t nedges, nouts, nsaved;
   uint32_t saved_mask;        /* PLN_IN(i), PLN_OUT(k): which, in the order of the bits */
   uint32_t place;
+  uint32_t plan;              /* number of its call's plan (plan.h), 0 none */
   uint32_t refs;              /* of a leaf: its header and edges */
   uint8_t kind;
   uint8_t held;               /* has gradients of a running backward */
@@ -118,6 +119,8 @@ typedef struct pln_Tape {
   pln_Node *owner;            /* new nodes become its children */
   uint32_t place;             /* of the running backward, for the ops that it runs */
   bool node_hook;             /* backwards stop before each node */
+  struct pln_PassSlot *passes; /* pass.h; NULL before the first backward */
+  uint64_t passed;            /* backwards that ran from there */
   pln_Tensor *one[2];         /* f32, f64: persistent 1, */
   uint64_t one_version[2];    /* as long as nobody writes to it */
 } pln_Tape;
