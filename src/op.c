@@ -572,13 +572,31 @@ __attribute__((noinline)) static pln_Status run_other(pln_Engine *e, const pln_O
 
 pln_Status pln_op_run_plan(pln_Engine *e, const pln_OpDef *op, pln_Args *a, const pln_Plan *plan, bool record) {
   uint8_t made[PLN_MAX_OUT] = {0};
+  pln_Status status = PLN_OK;
   a->plan = plan->number;
-  pln_Status status = run_planned(e, op, a, plan, made);
-  if (PLN_LIKELY(status == PLN_OK)) {
-    if (!(op->flags & PLN_OP_VIEW)) pln_tensor_written(a->out[0], (pln_OpId)op->id, a->place);
-    if (!record || PLN_LIKELY((status = pln_tape_record(e, op, a)) == PLN_OK)) return PLN_OK;
+  if (PLN_LIKELY(!plan->view && !plan->scratch)) { /* as run_planned does it, for one result */
+    pln_Tensor *y = a->out[0];
+    e->planned++;
+    if (PLN_LIKELY(!y)) {
+      PLN_TRY(pln_tensor_planned(e, &plan->out[0], &y));
+      y->place = y->storage->place = a->place;
+      a->out[0] = y;
+      made[0] = 1;
+    }
+    pln_Call *c = plan->call;
+    c->arg[0].data = y->data;
+    for (int k = 1; k < plan->nargs; k++)
+      if (PLN_LIKELY(plan->source[k])) c->arg[k].data = (*(pln_Tensor **)((char *)a + plan->source[k]))->data;
+    c->place = a->place;
+    c->number = ++e->calls;
+    status = e->backend->launch(e, c);
+    if (PLN_LIKELY(status == PLN_OK)) pln_tensor_written(y, (pln_OpId)op->id, a->place);
+  } else {
+    status = run_planned(e, op, a, plan, made);
+    if (!(op->flags & PLN_OP_VIEW) && status == PLN_OK) pln_tensor_written(a->out[0], (pln_OpId)op->id, a->place);
   }
-  undo(op, a, made);
+  if (PLN_UNLIKELY(record) && status == PLN_OK) status = pln_tape_record(e, op, a);
+  if (PLN_UNLIKELY(status != PLN_OK)) undo(op, a, made);
   return status;
 }
 
@@ -594,7 +612,7 @@ pln_Status pln_op_run(pln_Engine *e, const pln_OpDef *op, pln_Args *a) {
   }
   const pln_Plan *plan = NULL;
   if (PLN_LIKELY(op->brief && e->plans) && !PLN_UNLIKELY(e->hooks & PLN_HOOK_CAPTURE) && !PLN_UNLIKELY(pln_fault_any))
-    plan = pln_plan_find_brief(e->plans, op, a);
+    plan = pln_plan_find_brief(e->plans, op, op->nin, op->nopt, a);
   pln_Status status;
   if (PLN_LIKELY(plan != NULL) && PLN_LIKELY(!plan->bare)) {
     a->plan = plan->number;

@@ -88,7 +88,8 @@ static inline bool pln_plan_options(const pln_OpDef *op, const pln_Args *a, uint
 
 /* The key of a call of a brief op (pln_OpDef.brief) and its hash; false if a layout is unknown, memory is shared in part, or there is more to
 ** it than three words say: then it has a long key. */
-static inline bool pln_plan_short_key(const pln_OpDef *op, const pln_Args *a, uint64_t *word, uint64_t *hash_p) {
+__attribute__((always_inline)) static inline bool pln_plan_short_key_of(const pln_OpDef *op, int nin, int nopt, const pln_Args *a, uint64_t *word,
+                                                                       uint64_t *hash_p) {
   const pln_Tensor *x = a->in[0], *y = NULL, *z = NULL, *out = a->out[0];
   uint64_t lx = 0, ly = 0, lo = 0, last = 0, sharing = 0;
   if (PLN_LIKELY(x != NULL)) {
@@ -96,7 +97,7 @@ static inline bool pln_plan_short_key(const pln_OpDef *op, const pln_Args *a, ui
   } else if (a->numbers & 1) {
     memcpy(&last, &a->num[0], sizeof last);
   }
-  if (op->nin > 1) {
+  if (nin > 1) {
     if ((y = a->in[1])) {
       if (PLN_UNLIKELY(!(ly = y->layout))) return false;
       if (PLN_UNLIKELY(x && x->storage == y->storage) && pln_plan_same(x, y)) sharing = 1;
@@ -104,7 +105,7 @@ static inline bool pln_plan_short_key(const pln_OpDef *op, const pln_Args *a, ui
       if (PLN_UNLIKELY(!x)) return false; /* two numbers do not fit */
       memcpy(&last, &a->num[1], sizeof last);
     }
-    if (op->nin > 2) {
+    if (nin > 2) {
       if (PLN_UNLIKELY(a->numbers)) return false;
       if ((z = a->in[2])) {
         if (PLN_UNLIKELY(!(last = z->layout))) return false;
@@ -128,7 +129,7 @@ static inline bool pln_plan_short_key(const pln_OpDef *op, const pln_Args *a, ui
       sharing |= 32;
     }
   }
-  if (op->nopt) {
+  if (nopt) {
     uint64_t code;
     if (PLN_UNLIKELY(a->numbers) || !pln_plan_options(op, a, &code)) return false;
     last |= code << 32;
@@ -141,10 +142,15 @@ static inline bool pln_plan_short_key(const pln_OpDef *op, const pln_Args *a, ui
   return true;
 }
 
-/* The plan of a call of a brief op, the short way to the same as pln_plan_find. */
-static inline const pln_Plan *pln_plan_find_brief(pln_Plans *all, const pln_OpDef *op, const pln_Args *a) {
+static inline bool pln_plan_short_key(const pln_OpDef *op, const pln_Args *a, uint64_t *word, uint64_t *hash_p) {
+  return pln_plan_short_key_of(op, op->nin, op->nopt, a, word, hash_p);
+}
+
+/* The plan of a call of a brief op, the short way to the same as pln_plan_find; nin and nopt are the op's, constants where they are known. */
+__attribute__((always_inline)) static inline const pln_Plan *pln_plan_find_brief(pln_Plans *all, const pln_OpDef *op, int nin, int nopt,
+                                                                                 const pln_Args *a) {
   uint64_t word[PLN_PLAN_SHORT], hash;
-  if (PLN_UNLIKELY(!pln_plan_short_key(op, a, word, &hash))) return NULL;
+  if (PLN_UNLIKELY(!pln_plan_short_key_of(op, nin, nopt, a, word, &hash))) return NULL;
   const pln_Plan *plan = pln_plan_slot(all, hash)->plan;
   if (PLN_UNLIKELY(!plan) || PLN_UNLIKELY(plan->word[0] != word[0]) || PLN_UNLIKELY(plan->word[1] != word[1]) ||
       PLN_UNLIKELY(plan->word[2] != word[2]) || PLN_UNLIKELY(plan->nwords != PLN_PLAN_SHORT))

@@ -410,7 +410,7 @@ __attribute__((noinline)) static int run_general(lua_State *L, const pln_OpDef *
 /* --- the short way ------------------------------------------------------------------------------ */
 
 /* Takes a value that is an operand of this engine, alive, and nothing special; false: it is for the general way. */
-static inline bool take_brief(lua_State *L, int i, pll_Handle *h, const pln_OpDef *op, pln_Engine **e_p, pln_Args *a, int k) {
+__attribute__((always_inline)) static inline bool take_brief(lua_State *L, int i, pll_Handle *h, const pln_OpDef *op, pln_Engine **e_p, pln_Args *a, int k) {
   if (PLN_LIKELY(h != NULL)) {
     pln_Tensor *t = h->t;
     if (PLN_UNLIKELY(!pll_alive(h)) || (PLN_UNLIKELY(t->engine != *e_p) && *e_p)) return false;
@@ -448,14 +448,15 @@ static inline bool take_options(lua_State *L, int at, int top, const pln_OpDef *
   return true;
 }
 
-static inline bool requires_grad(const pln_OpDef *op, const pln_Args *a) {
-  for (int k = 0; k < op->nin; k++)
+static inline bool requires_grad(int nin, const pln_Args *a) {
+  for (int k = 0; k < nin; k++)
     if (a->in[k] && a->in[k]->requires_grad) return true;
   return false;
 }
 
-/* Calls of brief ops (pln_OpDef.brief) whose plan is known, when nothing is wrong or special; 0: it is, and nothing has been done. */
-static inline int run_brief(lua_State *L, const pln_OpDef *op) {
+/* Calls of brief ops (pln_OpDef.brief) whose plan is known, when nothing is wrong or special; 0: it is, and nothing has been done. nin and
+** nopt are the op's: constants make a copy for each common kind. */
+__attribute__((always_inline)) static inline int run_brief(lua_State *L, const pln_OpDef *op, int nin, int nopt) {
   int top = lua_gettop(L), at = 1;
   pln_Args a;
   pll_EngineBox *on;
@@ -467,10 +468,10 @@ static inline int run_brief(lua_State *L, const pln_OpDef *op) {
     if (PLN_UNLIKELY(!e) || top < 2) return 0;
     h = pll_handle(L, at = 2);
   }
-  if (op->nopt) {
+  if (nopt) {
     pln_args_init(op, &a);
   } else {
-    a.nin = op->nin;
+    a.nin = nin;
     a.numbers = 0;
     for (int k = 0; k < 3; k++) a.in[k] = NULL;
     for (int k = 0; k < PLN_MAX_OUT; k++) a.out[k] = NULL;
@@ -480,19 +481,19 @@ static inline int run_brief(lua_State *L, const pln_OpDef *op) {
     a.place = 0;
   }
   if (PLN_UNLIKELY(!take_brief(L, at, h, op, &e, &a, 0))) return 0;
-  for (int k = 1; k < op->nin; k++) {
+  for (int k = 1; k < nin; k++) {
     at++;
     if (PLN_UNLIKELY(!take_brief(L, at, at <= top ? pll_handle(L, at) : NULL, op, &e, &a, k))) return 0;
   }
   if (PLN_UNLIKELY(!e) || PLN_UNLIKELY(e->hooks & (PLN_HOOK_PLACES | PLN_HOOK_CAPTURE)) || PLN_UNLIKELY(!e->plans) || PLN_UNLIKELY(pln_fault_any)) return 0;
   at++;
-  if (op->nopt) {
+  if (nopt) {
     if (PLN_UNLIKELY(!take_options(L, at, top, op, &a))) return 0;
-    at += op->nopt;
+    at += nopt;
   }
   bool record = false;
   if (PLN_UNLIKELY(e->hooks & PLN_HOOK_TAPE)) {
-    record = requires_grad(op, &a);
+    record = requires_grad(nin, &a);
     if (record && (!op->recorded || at <= top)) return 0;
   }
   if (at <= top) {
@@ -510,7 +511,7 @@ static inline int run_brief(lua_State *L, const pln_OpDef *op) {
     h = pll_box(L);
   }
   /* finalizers that ran may have ended tensors, or replaced a plan */
-  const pln_Plan *plan = PLN_LIKELY(runtime->ends == ends) ? pln_plan_find_brief(e->plans, op, &a) : NULL;
+  const pln_Plan *plan = PLN_LIKELY(runtime->ends == ends) ? pln_plan_find_brief(e->plans, op, nin, nopt, &a) : NULL;
   if (PLN_UNLIKELY(!plan) || PLN_UNLIKELY(plan->bare)) {
     lua_settop(L, top);
     return 0;
@@ -525,6 +526,10 @@ static inline int run_brief(lua_State *L, const pln_OpDef *op) {
 int pll_op(lua_State *L) {
   const pln_OpDef *op = lua_touserdata(L, lua_upvalueindex(PLL_UP_OP));
   if (PLN_UNLIKELY(pln_interrupted)) return pll_raise(L, pln_fail(PLN_EINTERRUPT, "%s: interrupted", op->name));
-  if (PLN_LIKELY(op->brief) && PLN_LIKELY(run_brief(L, op))) return 1;
+  if (PLN_LIKELY(op->brief)) {
+    int done = op->nopt ? run_brief(L, op, op->nin, op->nopt) : op->nin == 2 ? run_brief(L, op, 2, 0) : op->nin == 1 ? run_brief(L, op, 1, 0)
+                                                                                                                     : run_brief(L, op, 3, 0);
+    if (PLN_LIKELY(done)) return 1;
+  }
   return run_general(L, op);
 }
