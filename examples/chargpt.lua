@@ -101,7 +101,7 @@ function gpt.train(run, say)
       progress.losses.n = progress.losses.n + 1
       progress.losses[progress.losses.n] = value
       local rate = (progress.step - first) * cfg.batch * cfg.context / (perilune.clock() - started)
-      say(("step %5d %8.0f tokens/s  loss %.4f %s"):format(progress.step, rate, value, ("="):rep(12 * value)))
+      say(("step %5d %8.0f tokens/s  loss %.4f"):format(progress.step, rate, value))
     end
     eng:reset()
   end
@@ -138,7 +138,7 @@ function gpt.main(args)
   local run = gpt.open(perilune.engine(cfg.engine), cfg, gpt.text(words[1]))
   if cfg.resume then data.checkpoint.load(cfg.resume, run.parts) end
   print(("%d bytes of text, %d symbols, %d parameters"):format(#run.ids, run.vocabulary.size, run.model:count()))
-  gpt.train(run, print)
+  print(perilune.plot.line(gpt.train(run, print), { title = ("loss, every %d steps"):format(cfg.every), height = 14 }))
   if cfg.save then data.checkpoint.save(cfg.save, run.parts) end
   print(gpt.write(run, cfg.prompt, cfg.length))
   return 0

@@ -61,7 +61,7 @@ function digits.test(eng, model, set)
 end
 
 --- Trains; returns the model, the mean loss of each epoch, and what digits.test says of the test set.
-function digits.train(eng, cfg, path, say)
+function digits.train(eng, cfg, path)
   eng:rng { cfg.seed, 0 }
   local train, test = digits.load(eng, path, cfg.seed)
   local model = digits.model(eng)
@@ -69,7 +69,7 @@ function digits.train(eng, cfg, path, say)
   local loader = data.batches(train, { size = cfg.batch, seed = cfg.seed })
   local schedule = optim.cosine(opt, { steps = cfg.epochs * loader.count, warmup = loader.count })
   local sum, losses = eng:persistent {}, {}
-  for epoch = 1, cfg.epochs do
+  for epoch in perilune.progress { cfg.epochs, title = "epochs" } do
     eng:zero(sum)
     for x, y in loader do
       opt:zero_grad()
@@ -81,7 +81,6 @@ function digits.train(eng, cfg, path, say)
       eng:reset()
     end
     losses[epoch] = sum:item() / loader.count
-    say(("epoch %2d  loss %.4f %s"):format(epoch, losses[epoch], ("="):rep(24 * losses[epoch])))
   end
   return model, losses, digits.test(eng, model, test)
 end
@@ -106,7 +105,8 @@ function digits.main(args)
   end
   local eng = perilune.engine(cfg.engine)
   local started = perilune.clock()
-  local model, _, counts, right = digits.train(eng, cfg, path, print)
+  local model, losses, counts, right = digits.train(eng, cfg, path)
+  print(perilune.plot.line(losses, { title = "mean loss", xlabel = "epoch", height = 14 }))
   print(confusion(counts))
   print(("%.2f %% of the test images read right after %.1f s"):format(100 * right, perilune.clock() - started))
   if cfg.save then data.safetensors.save(cfg.save, model:state()) end

@@ -5,8 +5,22 @@ local caller = {}
 
 local FOLDER = debug.getinfo(1, "S").source:match "^(@.*/)caller%.lua$"
 
+local homes = { [FOLDER] = true } -- folders by name: the library's, or not; one folder can have several names in package.path
+
+local function is_home(folder)
+  if homes[folder] == nil then
+    local file = io.open(folder:sub(2) .. "caller.lua")
+    if file then file:close() end
+    homes[folder] = file ~= nil
+  end
+  return homes[folder]
+end
+
 --- Whether a source, as debug.getinfo gives it, is one of the library's files.
-local function own(source) return source:sub(1, #FOLDER) == FOLDER and not source:find("/schedules/", #FOLDER, true) end
+local function own(source)
+  local folder = source:match "^(@.*/perilune/)" or source:match "^(@perilune/)"
+  return folder ~= nil and is_home(folder) and not source:find("/schedules/", #folder, true)
+end
 
 ---@param source string
 ---@return boolean

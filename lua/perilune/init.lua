@@ -43,7 +43,7 @@ end
 tensor.install()
 
 -- parts that are loaded when they are first asked for: perilune.nn and so on
-local PARTS = { nn = true, optim = true, data = true }
+local PARTS = { nn = true, optim = true, data = true, plot = true, progress = true }
 setmetatable(perilune, {
   lazy = PARTS, -- for completion
   __index = function(_, name)

@@ -70,6 +70,8 @@ local function compile(text)
 end
 
 function Repl:line(prompt)
+  local progress = package.loaded["perilune.progress"]
+  if progress then progress.finish() end
   if self.editor then return self.editor:read(prompt) end
   if self.interactive then
     io.stdout:write(prompt)
