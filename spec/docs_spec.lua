@@ -109,14 +109,16 @@ local function knows(word, option)
   return pages.read(source .. "/" .. word):find(option, 1, true) ~= nil
 end
 
---- What is wrong with a line of a shell block, as far as that can be told without running it; nil if nothing is.
-local function trouble(line)
+--- What is wrong with a line of a shell block, as far as that can be told without running it; nil if nothing is. `made` keeps what a compiler made
+--- in the lines before.
+local function trouble(line, made)
   local known = {}
   for _, item in ipairs(commands.environment) do
     for name in item[1]:gmatch "[%u_]+" do known[name] = true end
   end
   for name in pages.read(source .. "/docs/cuda.md"):gmatch "`(PLEMU_[%u_]+)`" do known[name] = true end
-  local rest = line:gsub("%s+#.*$", "")
+  for _, name in ipairs { "LUA_PATH", "LUA_CPATH" } do known[name] = true end
+  local rest = line:gsub("%s+#.*$", ""):gsub('"[^"]*"', "TEXT")
   while rest:match "^[%u_]+=%S+ " do
     local name = rest:match "^[%u_]+"
     if not known[name] then return "there is no variable " .. name end
@@ -127,6 +129,8 @@ local function trouble(line)
   local program, first = words[1], 2
   if program == "python3" or program == "./perilune" or program == "perilune" then program, first = words[2], 3 end
   if program == nil or program:match "^%-" then return nil end
+  local product = rest:match " %-o (%S+)"
+  if product then made["./" .. product] = true end
   if program == "./bootstrap" then
     local text = pages.read(source .. "/bootstrap") .. pages.read(source .. "/m4/pln_cuda.m4")
     for i = 2, #words do
@@ -141,7 +145,7 @@ local function trouble(line)
         return "there is no target " .. words[i]
       end
     end
-  elseif commands.of(program) or exists(program) then
+  elseif commands.of(program) or exists(program) or made[program] then
     for i = first, #words do
       local option = words[i]:match "^%-%-([%w%-]+)"
       if option and not knows(program, option) then return ("%s does not know --%s"):format(program, option) end
@@ -156,8 +160,9 @@ describe("the shell lines of the pages", function()
     local count = 0
     for _, path in ipairs(pages.paths()) do
       for _, block in ipairs(pages.blocks(path)) do
+        local made = {}
         for line in (block.language == "sh" and block.code or ""):gmatch "[^\n]+" do
-          local wrong = trouble(line)
+          local wrong = trouble(line, made)
           assert(wrong == nil, ("%s: %s: %s"):format(path, line, tostring(wrong)))
           count = count + 1
         end
@@ -172,7 +177,7 @@ describe("the shell lines of the pages", function()
       ["./perilune parity --engines stress"] = "does not know --engines", ["make -C build chek"] = "no target chek", ["./bootstrap dmeo"] = "dmeo",
       ["scripts/gate.sh --reports x"] = "--reports", ["./perilune pariti"] = "there is no pariti",
     } do
-      assert.matches(said, tostring(trouble(line)), 1, true)
+      assert.matches(said, tostring(trouble(line, {})), 1, true)
     end
   end)
 end)
@@ -193,5 +198,15 @@ describe("the links of the pages", function()
       end
     end
     assert.is_true(count >= 18, count)
+  end)
+end)
+
+describe("the picture of the README", function()
+  it("is what its script draws", function()
+    local pipe = io.popen(("cd %s && %s scripts/picture.lua"):format(pages.quote(source), pages.quote(os.getenv "PERILUNE_LAUNCHER" or "./perilune")))
+    local drawn = pipe:read "*a"
+    pipe:close()
+    assert.is_true(drawn == pages.read(source .. "/docs/arena.svg"), "run: ./perilune scripts/picture.lua >docs/arena.svg")
+    assert.matches("^<svg .*</svg>\n$", drawn)
   end)
 end)

@@ -187,17 +187,29 @@ describe("perilune reference", function()
     assert.equal(0, status, output)
     local page = read(dir .. "/reference.html")
     for _, e in ipairs(reference.entries()) do assert.is_truthy(page:find('id="' .. e.name:gsub("[^%w]", "-") .. '"', 1, true), e.name) end
-    local list = io.popen(("ls '%s'"):format(dir))
+    local list, links = io.popen(("cd '%s' && ls *.html"):format(dir)), 0
     for name in list:lines() do
-      for target, mark in read(dir .. "/" .. name):gmatch 'href="([^"#:]*)#?([^":]*)"' do
-        local there = target == "" and name or target
-        local file = io.open(dir .. "/" .. there)
-        assert.truthy(file, name .. " links to " .. there)
-        if mark ~= "" and there == "reference.html" then assert.truthy(file:read("*a"):find('id="' .. mark .. '"', 1, true), mark) end
-        file:close()
+      local text = read(dir .. "/" .. name)
+      for kind, target, mark in text:gmatch '(%a+)="([^"#]*)#?([^"]*)"' do
+        if kind == "href" or kind == "src" then
+          links = links + 1
+          assert.is_nil(target:match ":", name .. " asks for something outside the site: " .. target)
+          local file = io.open(dir .. "/" .. (target == "" and name or target))
+          assert.truthy(file, name .. " links to " .. target)
+          if mark ~= "" then assert.truthy(file:read("*a"):find('id="' .. mark .. '"', 1, true), ("%s: %s#%s"):format(name, target, mark)) end
+          file:close()
+        end
       end
+      assert.is_nil(text:match "url%(" or text:match "@import", name)
     end
     list:close()
+    assert.is_true(links > 300, links)
+    -- each page of the tree, reached from the list of pages
+    local index = read(dir .. "/pages.html")
+    for _, path in ipairs(require("spec.support.pages").paths()) do
+      local page_name = path == "README.md" and "index.html" or path:gsub("%.md$", ""):gsub("/", "-") .. ".html"
+      assert.truthy(index:find(('href="%s"'):format(page_name), 1, true), path)
+    end
     os.execute(("rm -r '%s'"):format(dir))
   end)
 

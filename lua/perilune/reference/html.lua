@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
--- html: the site: index.html, reference.html with all entries, and the pages of README.md and docs/ where cmark-gfm is there to turn them into HTML.
--- No file refers to anything outside the site.
+-- html: the site: reference.html with all entries, and README.md (as index.html) and the pages of docs/ where cmark-gfm is there to turn them into
+-- HTML. No file refers to anything outside the site.
 
 local core = require "perilune.core"
 local reference = require "perilune.reference"
@@ -14,6 +14,7 @@ code { padding: .1em .3em } pre { padding: .7em 1em; overflow-x: auto } pre code
 table { border-collapse: collapse } td, th { padding: .15rem .8rem .15rem 0; text-align: left; vertical-align: top }
 h2 { margin-top: 2.5rem; border-bottom: 1px solid #d8dce1 } h3 { margin: 1.6rem 0 .2rem; font: 600 16px ui-monospace, monospace }
 nav a { margin-right: 1em; white-space: nowrap } .note { color: #57606a } input { font: inherit; width: 100%; padding: .3em; box-sizing: border-box }
+img { max-width: 100% }
 @media (prefers-color-scheme: dark) {
   body { color: #dfe3e8; background: #16191d } code, pre { background: #22262c } a { color: #7ab7ff } h2 { border-color: #353a41 } .note { color: #9aa4af } }]]
 
@@ -30,7 +31,7 @@ local function page(title, body)
   return ([[<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>%s</title>
 <style>%s</style></head><body>
-<nav><a href="index.html">perilune %s</a> <a href="reference.html">Reference</a></nav>
+<nav><a href="index.html">perilune %s</a> <a href="reference.html">Reference</a> <a href="pages.html">Pages</a></nav>
 %s
 </body></html>
 ]]):format(escape(title), STYLE, core.version, body)
@@ -96,18 +97,53 @@ local function write(path, text)
   assert(file:close())
 end
 
---- "docs/guide/tensors.md" to "docs-guide-tensors.html".
-local function page_name(path) return (path:gsub("%.md$", ""):gsub("/", "-")) .. ".html" end
+local function read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read "*a"
+  file:close()
+  return text
+end
 
---- Links between the Markdown pages, as the site has them; others to files of the tree stay text.
-local function relink(body, path, known)
-  local folder = path:match "^(.*/)" or ""
-  return (body:gsub('<a href="([^"#:]+)(#?[^"]*)">(.-)</a>', function(target, mark, text)
-    local full = folder .. target
-    while full:find "[^/]+/%.%./" do full = full:gsub("[^/]+/%.%./", "", 1) end
-    full = full:gsub("^%./", "")
+--- "docs/guide/tensors.md" to "docs-guide-tensors.html"; the README is the first page.
+local function page_name(path) return path == "README.md" and "index.html" or (path:gsub("%.md$", ""):gsub("/", "-")) .. ".html" end
+
+--- The file that a page means, from the root of the tree.
+local function resolve(path, target)
+  local full = (path:match "^(.*/)" or "") .. target
+  while full:find "[^/]+/%.%./" do full = full:gsub("[^/]+/%.%./", "", 1) end
+  return (full:gsub("^%./", ""))
+end
+
+--- A page's HTML for the site: headings can be linked to, links lead to the site's pages (those to other files of the tree stay text), and
+--- pictures lie beside it. `known`: the pages; `pictures` gets the paths of pictures.
+local function adapt(body, path, known, pictures)
+  body = body:gsub("<h(%d)>(.-)</h%d>", function(level, text)
+    local id = text:gsub("<[^>]*>", ""):gsub("&%a+;", ""):lower():gsub("[^%w%s_-]", ""):gsub("%s", "-")
+    return ('<h%s id="%s">%s</h%s>'):format(level, id, text, level)
+  end)
+  body = body:gsub('<a href="([^"#:]+)(#?[^"]*)">(.-)</a>', function(target, mark, text)
+    local full = resolve(path, target)
     return known[full] and ('<a href="%s%s">%s</a>'):format(page_name(full), mark, text) or text
+  end)
+  return (body:gsub('<img src="([^":]+)"', function(target)
+    local full = resolve(path, target)
+    pictures[full] = true
+    return ('<img src="%s"'):format((full:gsub("/", "-")))
   end))
+end
+
+--- Paths of the pages by folder: the guide first, then the others.
+local function listing(titles, paths)
+  local out, heading = {}, nil
+  local function rank(path) return path:match "^docs/guide/" and 1 or path:match "^docs/decisions/" and 3 or 2 end
+  table.sort(paths, function(a, b) return rank(a) == rank(b) and a < b or rank(a) < rank(b) end)
+  for _, path in ipairs(paths) do
+    local title = ({ "Guide", "Pages", "Decisions" })[rank(path)]
+    if title ~= heading then out[#out + 1] = (heading and "</ul>\n" or "") .. ("<h2>%s</h2>\n<ul>"):format(title) end
+    heading = title
+    out[#out + 1] = ('<li><a href="%s">%s</a></li>'):format(page_name(path), titles[path])
+  end
+  return table.concat(out, "\n") .. (heading and "\n</ul>" or "")
 end
 
 --- Writes the site below a folder. `source` is the source tree, for its pages. Gives the names of the files, and nil or why pages are missing.
@@ -117,8 +153,7 @@ end
 function html.write(folder, source)
   os.execute("mkdir -p " .. quote(folder))
   write(folder .. "/reference.html", html.reference())
-  local files, links, known, missing = { "index.html", "reference.html" }, {}, {}, nil
-  local paths = {}
+  local files, known, paths, titles, pictures, missing = { "reference.html", "pages.html" }, {}, {}, {}, {}, nil
   if source then
     for path in read_all(("cd %s && ls README.md CHANGELOG.md 2>/dev/null; find docs -name '*.md' | sort"):format(quote(source))):gmatch "[^\n]+" do
       paths[#paths + 1] = path
@@ -126,19 +161,21 @@ function html.write(folder, source)
     end
     if read_all "command -v cmark-gfm" == "" then missing = "cmark-gfm is not here (Debian: cmark-gfm), so the pages of docs/ are left out" end
   end
-  if source and not missing then
-    for _, path in ipairs(paths) do
-      local body = relink(read_all(("cmark-gfm -e table --unsafe %s"):format(quote(source .. "/" .. path))), path, known)
-      local title = body:match "<h1>(.-)</h1>" or path
-      write(folder .. "/" .. page_name(path), page((title:gsub("<[^>]*>", "")), body))
-      files[#files + 1] = page_name(path)
-      links[#links + 1] = ('<li><a href="%s">%s</a></li>'):format(page_name(path), title)
-    end
+  for _, path in ipairs(missing and {} or paths) do
+    local body = adapt(read_all("cmark-gfm -e table " .. quote(source .. "/" .. path)), path, known, pictures)
+    titles[path] = body:match "<h1[^>]*>(.-)</h1>" or path
+    write(folder .. "/" .. page_name(path), page((titles[path]:gsub("<[^>]*>", "")), body))
+    files[#files + 1] = page_name(path)
   end
-  write(folder .. "/index.html", page("Perilune", ([[<h1>Perilune %s</h1>
-<p>A tensor engine driven from Lua, whose memory cannot lie.</p>
-<ul><li><a href="reference.html">Reference</a>: every function, op and method</li>
-%s</ul>]]):format(core.version, table.concat(links, "\n"))))
+  for path in pairs(pictures) do
+    files[#files + 1] = path:gsub("/", "-")
+    write(folder .. "/" .. files[#files], read(source .. "/" .. path))
+  end
+  if not titles["README.md"] then
+    files[#files + 1] = "index.html"
+    write(folder .. "/index.html", page("Perilune", '<h1>Perilune</h1>\n<p>A tensor engine driven from LuaJIT: <a href="reference.html">the reference</a>.</p>'))
+  end
+  write(folder .. "/pages.html", page("Perilune: pages", "<h1>Pages</h1>\n" .. listing(titles, missing and {} or paths)))
   return files, missing
 end
 
