@@ -161,7 +161,11 @@ describe("the shell lines of the pages", function()
     for _, path in ipairs(pages.paths()) do
       for _, block in ipairs(pages.blocks(path)) do
         local made = {}
-        for line in (block.language == "sh" and block.code or ""):gmatch "[^\n]+" do
+        local lines = block.language == "sh" and block.code or ""
+        if block.language == "console" then -- what was typed after "$ "
+          for line in ("\n" .. block.code):gmatch "\n%$ ([^\n]*)" do lines = lines .. line .. "\n" end
+        end
+        for line in lines:gmatch "[^\n]+" do
           local wrong = trouble(line, made)
           assert(wrong == nil, ("%s: %s: %s"):format(path, line, tostring(wrong)))
           count = count + 1
@@ -208,5 +212,48 @@ describe("the picture of the README", function()
     pipe:close()
     assert.is_true(drawn == pages.read(source .. "/docs/arena.svg"), "run: ./perilune scripts/picture.lua >docs/arena.svg")
     assert.matches("^<svg .*</svg>\n$", drawn)
+  end)
+end)
+
+describe("the prompts that the pages show", function()
+  --- What was typed after "> " in a block, and what came back, without the times, which a pipe does not get.
+  local function session(code)
+    local typed, answers = {}, {}
+    for line in (code .. "\n"):gmatch "(.-)\n" do
+      local text = line:match "^> (.*)$"
+      if text then
+        typed[#typed + 1] = text
+      elseif #typed > 0 and not line:match "^%s+%[[%d%.]+ %l+%]$" then
+        answers[#answers + 1] = line:match "^(.-)%s*$"
+      end
+    end
+    return typed, answers
+  end
+
+  it("answer so", function()
+    local launcher, count = os.getenv "PERILUNE_LAUNCHER" or "./perilune", 0
+    for _, path in ipairs(pages.paths()) do
+      for _, block in ipairs(pages.blocks(path)) do
+        local typed, answers = session(block.language == "console" and block.code or "")
+        if #typed > 0 then
+          local file = os.tmpname()
+          finally(function() os.remove(file) end)
+          local out = assert(io.open(file, "w"))
+          out:write(table.concat(typed, "\n"), "\n")
+          out:close()
+          local pipe = io.popen(("%s <%s 2>&1"):format(pages.quote(launcher), file))
+          local k = 0
+          for line in pipe:lines() do
+            k = k + 1
+            assert(answers[k] and pages.agrees(answers[k], line:match "^(.-)%s*$"), ("%s:%d: %s\nthe page says: %s"):format(path, block.line, line,
+              tostring(answers[k])))
+          end
+          pipe:close()
+          assert.equal(#answers, k, path)
+          count = count + #typed
+        end
+      end
+    end
+    assert.is_true(count >= 5, count)
   end)
 end)

@@ -13,7 +13,7 @@ local function quote(s) return "'" .. s:gsub("'", "'\\''") .. "'" end
 
 --- Output and status of a command, outside of the make and the Lua paths that this spec runs in.
 local function run(command)
-  local pipe = assert(io.popen(("unset MAKEFLAGS MAKELEVEL LUA_PATH LUA_CPATH; cd / && { %s; } 2>&1 </dev/null; echo status $?"):format(command)))
+  local pipe = assert(io.popen(("unset MAKEFLAGS MAKELEVEL LUA_PATH LUA_CPATH LD_PRELOAD; cd / && { %s; } 2>&1 </dev/null; echo status $?"):format(command)))
   local output, status = pipe:read("*a"):match "^(.*)status (%d+)\n$"
   pipe:close()
   return output, tonumber(status)
