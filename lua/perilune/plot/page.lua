@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: MIT
--- page: a figure laid out in pixels and drawn by a painter (svg.lua, png.lua): { line, circle, rect, text, image, finish }. y goes downwards.
+-- page: a figure laid out in pixels and drawn by a painter (svg.lua, png.lua): { line, circle, rect, text, image, finish,
+-- close }. y goes downwards.
 -- The palette is that of Okabe and Ito, "Color Universal Design" (2008), which the colour-blind can tell apart.
 
 local axes = require "perilune.plot.axes"
@@ -65,11 +66,8 @@ local function draw_legend(p, figure, box)
   end
 end
 
---- The bytes of a picture of width x height pixels, or nil and why there is none.
-return function(figure, painter, width, height)
+local function draw(figure, p, width, height)
   local o = figure.options
-  local p, trouble = painter(width, height)
-  if not p then return nil, trouble end
   local top = (o.title and 2 * SIZE or 8) + (o.ylabel and SIZE + 8 or 4)
   if o.title then p.text(width / 2, SIZE + 8, o.title, "middle", SIZE + 2, INK) end
   local first = figure.items[1]
@@ -90,4 +88,14 @@ return function(figure, painter, width, height)
   for i, item in ipairs(figure.items) do draw_item(p, item, box, ax, ay, PALETTE[(i - 1) % #PALETTE + 1]) end
   draw_legend(p, figure, box)
   return p.finish()
+end
+
+--- The bytes of a picture of width x height pixels, or nil and why there is none.
+return function(figure, painter, width, height)
+  local p, trouble = painter(width, height)
+  if not p then return nil, trouble end
+  local ok, bytes, why = pcall(draw, figure, p, width, height)
+  p.close()
+  if not ok then error(bytes, 0) end
+  return bytes, why
 end

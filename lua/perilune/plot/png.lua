@@ -50,10 +50,14 @@ return function(width, height)
     if not found then return nil, "a PNG needs cairo (libcairo.so.2), which is not here; SVG does not" end
     cairo = library
   end
-  local surface = ffi.gc(cairo.cairo_image_surface_create(RGB24, width, height), cairo.cairo_surface_destroy)
+  -- destroyed by p.close, not by finalizers: those may run when the library is already unloaded
+  local surface = cairo.cairo_image_surface_create(RGB24, width, height)
   local status = cairo.cairo_surface_status(surface)
-  if status ~= 0 then return nil, "cairo: " .. ffi.string(cairo.cairo_status_to_string(status)) end
-  local cr = ffi.gc(cairo.cairo_create(surface), cairo.cairo_destroy)
+  if status ~= 0 then
+    cairo.cairo_surface_destroy(surface)
+    return nil, "cairo: " .. ffi.string(cairo.cairo_status_to_string(status))
+  end
+  local cr = cairo.cairo_create(surface)
   local extents = ffi.new "cairo_text_extents_t"
   local p = {}
 
@@ -123,6 +127,11 @@ return function(width, height)
     return table.concat(parts)
   end
   jit.off(p.finish, true) -- calls back into Lua
+
+  function p.close()
+    cairo.cairo_destroy(cr)
+    cairo.cairo_surface_destroy(surface)
+  end
 
   return p
 end

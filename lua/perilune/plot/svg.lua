@@ -58,5 +58,7 @@ return function(width, height)
 
   function p.finish() return table.concat(parts, "\n") .. "\n</svg>\n" end
 
+  function p.close() end
+
   return p
 end
