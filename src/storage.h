@@ -13,6 +13,13 @@
 
 #include "pool.h"
 
+/* The bench builds the module without the stale check and the bookkeeping of pins, too, to tell what they cost. Only its loops run there. */
+#ifdef PLN_UNCHECKED
+#define PLN_CHECKED 0
+#else
+#define PLN_CHECKED 1
+#endif
+
 typedef enum pln_Home { PLN_HOME_ARENA, PLN_HOME_PERSISTENT, PLN_HOME_OWNED } pln_Home;
 
 typedef enum pln_StorageState {

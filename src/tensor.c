@@ -304,6 +304,7 @@ bool pln_tensor_same_view(const pln_Tensor *a, const pln_Tensor *b) {
 }
 
 void pln_storage_pin(pln_Storage *s) {
+  if (!PLN_CHECKED) return;
   pln_Engine *e = s->engine;
   e->count_pins++;
   if (s->home == PLN_HOME_ARENA)
@@ -313,6 +314,7 @@ void pln_storage_pin(pln_Storage *s) {
 }
 
 void pln_storage_unpin(pln_Storage *s) {
+  if (!PLN_CHECKED) return;
   pln_Engine *e = s->engine;
   e->count_pins--;
   if (s->home == PLN_HOME_ARENA)

@@ -89,7 +89,7 @@ static inline pll_Handle *pll_handle_or_engine(lua_State *L, int i, pll_EngineBo
 }
 
 static inline bool pll_alive(const pll_Handle *h) {
-  return PLN_LIKELY(h->t->object.serial == h->serial) && PLN_LIKELY(h->t->epoch == *h->t->live);
+  return !PLN_CHECKED || (PLN_LIKELY(h->t->object.serial == h->serial) && PLN_LIKELY(h->t->epoch == *h->t->live));
 }
 
 /* C2: the tensor of a handle that is not alive: raises what became of it, or returns it under stale = "allow". `what` names the

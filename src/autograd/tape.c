@@ -68,11 +68,13 @@ bool pln_tape_record_on(pln_Engine *e, bool on) {
 /* --- nodes -------------------------------------------------------------------------------------- */
 
 void pln_tape_pin(pln_Storage *s) {
+  if (!PLN_CHECKED) return;
   pln_storage_pin(s);
   s->tape_pins++;
 }
 
 void pln_tape_unpin(pln_Storage *s) {
+  if (!PLN_CHECKED) return;
   s->tape_pins--;
   pln_storage_unpin(s);
 }
