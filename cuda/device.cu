@@ -30,7 +30,7 @@ pln_Status pld_check(cudaError_t error, const char *what) {
   return pln_fail(PLN_EDEVICE, "%s: %s: %s", what, cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-static pln_Status launch_failed(const char *op, const char *kernel, dim3 grid, dim3 block, size_t shared, cudaError_t error) {
+pln_Status pld_launch_failed(const char *op, const char *kernel, dim3 grid, dim3 block, size_t shared, cudaError_t error) {
   (void)cudaGetLastError();
   return pln_fail(PLN_EDEVICE, "%s: %s with grid (%u, %u, %u), block (%u, %u, %u), %zu bytes of shared memory: %s: %s", op, kernel,
                   grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, cudaGetErrorName(error), cudaGetErrorString(error));
@@ -40,12 +40,24 @@ pln_Status pld_launched(const pln_Call *c, const char *kernel, dim3 grid, dim3 b
   pld_Device *d = pld_device(c);
   cudaError_t error = cudaGetLastError();
   if (PLN_UNLIKELY(d->debug) && error == cudaSuccess) error = cudaStreamSynchronize(d->stream);
-  return PLN_LIKELY(error == cudaSuccess) ? PLN_OK : launch_failed(pld_op_name(c), kernel, grid, block, shared, error);
+  return PLN_LIKELY(error == cudaSuccess) ? PLN_OK : pld_launch_failed(pld_op_name(c), kernel, grid, block, shared, error);
 }
 
 pld_Site pld_site(const pln_Call *c) {
   pld_Device *d = pld_device(c);
+  d->reports = true;
   return pld_Site{d->record, d->number, c->place, c->op, 0};
+}
+
+pln_Status pld_copy(const pln_Call *c, void *to, const void *from, size_t bytes) {
+  pld_Device *d = pld_device(c);
+  if (d->loading) return PLN_OK;
+  return pld_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, d->stream), pld_op_name(c));
+}
+
+pln_Status pld_load(const void *kernel, const char *name) {
+  cudaFuncAttributes attributes;
+  return pld_check(cudaFuncGetAttributes(&attributes, kernel), name);
 }
 
 /* Keeps the error of a call that has no way to report it, for the next wait. */
@@ -77,7 +89,7 @@ static void take_record(pln_Engine *e) {
     x.value = r->value;
     x.lo = r->lo;
     x.hi = r->hi;
-    x.call = r->number;
+    x.call = r->number & ~PLD_SEALED;
     e->error = x;
   }
   memset(r, 0, sizeof *r);
@@ -130,11 +142,20 @@ static size_t budget_of(int ordinal) {
   return free ? free / 5 * 4 : SIZE_MAX;
 }
 
+/* While the host uses managed memory, kernels must be able to use it, too: elsewhere any read or write waits for the whole device. */
+static pln_Status check_managed(const pld_Device *d) {
+  int concurrent = 0;
+  PLN_TRY(pld_check(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, d->ordinal), "cudaDeviceGetAttribute"));
+  if (concurrent) return PLN_OK;
+  return pln_fail(PLN_EARG, "managed = true: device %d does not support concurrent access to managed memory", d->ordinal + 1);
+}
+
 static pln_Status open_stream(pld_Device *d) {
   int processors = 0;
   uint64_t keep = UINT64_MAX;
   PLN_TRY(pld_check(cudaSetDevice(d->ordinal), "cudaSetDevice"));
   PLN_TRY(pld_check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, d->ordinal), "cudaDeviceGetAttribute"));
+  if (d->managed) PLN_TRY(check_managed(d));
   d->blocks = (unsigned)processors * 16;
   PLN_TRY(pld_check(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
   PLN_LAUNCH(probe_kernel, 1, 1, 0, d->stream);
@@ -181,9 +202,11 @@ static pln_Status dev_open(pln_Engine *e, int ordinal) {
                     devices == 1 ? "" : "s", ordinal + 1);
   pld_Device *d = (pld_Device *)pln_calloc(1, sizeof *d);
   if (!d) return pln_fail(PLN_ENOMEM, "out of memory for an engine");
-  const char *debug = getenv("PERILUNE_CUDA_SYNC");
+  const char *debug = getenv("PERILUNE_CUDA_SYNC"), *graphs = getenv("PERILUNE_CUDA_GRAPHS");
   d->ordinal = ordinal;
   d->debug = debug && strcmp(debug, "1") == 0;
+  d->graphs = !d->debug && !(graphs && strcmp(graphs, "0") == 0);
+  d->managed = e->options.managed;
   d->budget = budget_of(ordinal);
   e->device = d;
   e->kernels = plk_cuda_table;
@@ -194,14 +217,19 @@ static pln_Status dev_open(pln_Engine *e, int ordinal) {
 
 /* --- running -------------------------------------------------------------------------------------- */
 
+pln_Status pld_queue(pld_Device *d, size_t calls) {
+  const size_t halves = d->queued / (PLD_BACKLOG / 2);
+  d->queued += calls;
+  if (PLN_LIKELY(d->queued / (PLD_BACKLOG / 2) == halves)) return PLN_OK;
+  PLN_TRY(pld_check(cudaEventSynchronize(d->pace), "cudaEventSynchronize"));
+  return pld_check(cudaEventRecord(d->pace, d->stream), "cudaEventRecord");
+}
+
 static pln_Status dev_launch(pln_Engine *e, const pln_Call *c) {
   pld_Device *d = device_of(e);
   PLN_TRY(pld_check(cudaSetDevice(d->ordinal), "cudaSetDevice"));
   d->number++;
-  if (PLN_UNLIKELY(++d->queued % (PLD_BACKLOG / 2) == 0)) {
-    PLN_TRY(pld_check(cudaEventSynchronize(d->pace), "cudaEventSynchronize"));
-    PLN_TRY(pld_check(cudaEventRecord(d->pace, d->stream), "cudaEventRecord"));
-  }
+  PLN_TRY(pld_queue(d, 1));
   return c->kernel(c);
 }
 
@@ -224,11 +252,13 @@ static pln_Status dev_alloc(pln_Engine *e, size_t bytes, char **data_p) {
   if (bytes > d->budget - d->bytes) return PLN_ENOMEM;
   (void)cudaSetDevice(d->ordinal);
   bool arena = e->options.arena && !e->has_arena && !d->arena;
-  cudaError_t error = arena ? cudaMalloc((void **)data_p, bytes) : cudaMallocAsync((void **)data_p, bytes, d->stream);
+  cudaError_t error = !arena       ? cudaMallocAsync((void **)data_p, bytes, d->stream)
+                      : d->managed ? cudaMallocManaged((void **)data_p, bytes, cudaMemAttachGlobal)
+                                   : cudaMalloc((void **)data_p, bytes);
   if (error != cudaSuccess) {
     (void)cudaGetLastError();
     if (error == cudaErrorMemoryAllocation) return PLN_ENOMEM;
-    return pld_check(error, arena ? "cudaMalloc" : "cudaMallocAsync");
+    return pld_check(error, !arena ? "cudaMallocAsync" : d->managed ? "cudaMallocManaged" : "cudaMalloc");
   }
   d->bytes += bytes;
   if (arena) d->arena = *data_p;
@@ -289,7 +319,7 @@ static void dev_fill(pln_Engine *e, char *data, size_t bytes, uint16_t word) {
   dim3 grid((unsigned)(wanted < d->blocks ? wanted : d->blocks)), block(256);
   PLN_LAUNCH(fill_words_kernel, grid, block, 0, d->stream, (uint16_t *)data, bytes / 2, word);
   cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) postpone(d, launch_failed("poison", "fill_words_kernel", grid, block, 0, error));
+  if (error != cudaSuccess) postpone(d, pld_launch_failed("poison", "fill_words_kernel", grid, block, 0, error));
 }
 
 static void dev_guard(pln_Engine *e, char *data, size_t bytes, uint16_t word, uint32_t place) {
@@ -299,7 +329,7 @@ static void dev_guard(pln_Engine *e, char *data, size_t bytes, uint16_t word, ui
   dim3 grid(1), block(128);
   PLN_LAUNCH(guard_kernel, grid, block, 0, d->stream, (const uint16_t *)data, bytes / 2, word, d->record, ++d->number, place);
   cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) postpone(d, launch_failed("red zone", "guard_kernel", grid, block, 0, error));
+  if (error != cudaSuccess) postpone(d, pld_launch_failed("red zone", "guard_kernel", grid, block, 0, error));
 }
 
 /* --- host access ---------------------------------------------------------------------------------- */
@@ -367,5 +397,5 @@ static pln_Status dev_download(pln_Engine *e, void *host, const char *data, size
 
 const pln_Backend plk_cuda_backend = {
   DEVICE_NAME, false, 256, dev_open, dev_close, dev_launch, dev_wait, dev_alloc, dev_free, dev_fill, dev_guard,
-  dev_upload, dev_download, dev_queued, NULL, NULL, NULL, NULL,
+  dev_upload, dev_download, dev_queued, pld_graph_new, pld_graph_run, pld_graph_free, pld_graph_pieces,
 };

@@ -23,6 +23,9 @@ typedef struct pld_Record {
   long long position, value, lo, hi;
 } pld_Record;
 
+/* In `number` at the end of a replay: its launches have the numbers of the next replay's, whose faults come later. */
+#define PLD_SEALED (1ull << 63)
+
 /* What a kernel says about itself when it reports a fault. */
 typedef struct pld_Site {
   pld_Record *record;
@@ -39,6 +42,10 @@ typedef struct pld_Site {
 typedef struct pld_Device {
   int ordinal;
   bool debug;              /* wait after each launch: PERILUNE_CUDA_SYNC=1 */
+  bool graphs;             /* captures become CUDA graphs: not with PERILUNE_CUDA_GRAPHS=0 or `debug` */
+  bool managed;            /* the arena is managed memory */
+  bool loading;            /* kernels are loaded instead of launched, for a capture to come */
+  bool reports;            /* since it was cleared a launch was prepared that may record a fault */
   unsigned blocks;         /* that fill the device several times over: the largest grid of a grid-stride loop */
   cudaStream_t stream;
   cudaMemPool_t pool;
@@ -46,7 +53,7 @@ typedef struct pld_Device {
   size_t bytes, budget;    /* in use, allowed */
   pld_Record *record;
   uint64_t number;         /* of launches */
-  size_t queued;           /* calls since the last wait */
+  size_t queued;           /* calls since the last wait, those of graphs included */
   cudaEvent_t pace;        /* half a backlog ago */
   pln_Status failed;       /* of a call that could not report it; the text waits in `why` */
   char why[PLN_MAX_ERROR];
@@ -62,8 +69,25 @@ static inline pld_Device *pld_device(const pln_Call *c) { return (pld_Device *)c
 pln_Status pld_check(cudaError_t error, const char *what);
 /* After a launch: its error, or with `debug` that of its run, with op, kernel and launch shape. */
 pln_Status pld_launched(const pln_Call *c, const char *kernel, dim3 grid, dim3 block, size_t shared);
+/* PLN_EDEVICE with all of that and the error's name and text. Clears it. */
+pln_Status pld_launch_failed(const char *op, const char *kernel, dim3 grid, dim3 block, size_t shared, cudaError_t error);
+/* For a launch that may record a fault. */
 pld_Site pld_site(const pln_Call *c);
+/* Copies within the device; apart from launches the only thing that a kernel function may do. */
+pln_Status pld_copy(const pln_Call *c, void *to, const void *from, size_t bytes);
+/* Counts calls that are about to be queued, and waits when too many are. */
+pln_Status pld_queue(pld_Device *d, size_t calls);
+/* Loads a kernel, which the driver else does at its first launch: too late in a capture. */
+pln_Status pld_load(const void *kernel, const char *name);
 const char *pld_op_name(const pln_Call *c);
+/* The core's flag (interrupt.h), module.cu. */
+bool pld_interrupted();
+
+/* The graph functions of the backend (engine.h), graph.cu. */
+pln_Status pld_graph_new(pln_Engine *e, pln_Call *const *calls, size_t ncalls, void **graph_p);
+pln_Status pld_graph_run(pln_Engine *e, void *graph, uint64_t n, uint64_t *done_p);
+void pld_graph_free(pln_Engine *e, void *graph);
+size_t pld_graph_pieces(const pln_Engine *e, const void *graph);
 
 extern "C" const pln_KernelFn plk_cuda_table[];
 extern "C" const pln_Backend plk_cuda_backend;
@@ -77,10 +101,16 @@ static inline unsigned pld_blocks(const pln_Call *c, int64_t n, int threads) {
   return wanted < (int64_t)most ? (unsigned)wanted : most;
 }
 
+template <class K> static inline pln_Status pld_load_kernel(K *kernel, const char *name) { return pld_load((const void *)kernel, name); }
+
 /* Launches and returns from the caller on an error. */
 #define PLD_LAUNCH(c, kernel, grid, block, shared, ...)                                     \
   do {                                                                                      \
     dim3 grid_(grid), block_(block);                                                        \
+    if (PLN_UNLIKELY(pld_device(c)->loading)) {                                             \
+      PLN_TRY(pld_load_kernel(kernel, #kernel));                                            \
+      break;                                                                                \
+    }                                                                                       \
     PLN_LAUNCH(kernel, grid_, block_, shared, pld_device(c)->stream, __VA_ARGS__);          \
     PLN_TRY(pld_launched(c, #kernel, grid_, block_, shared));                               \
   } while (0)

@@ -24,6 +24,7 @@ extern "C" pln_Status pln_fail(pln_Status status, const char *fmt, ...) {
 extern "C" const char *pln_error(void) { return core.error(); }
 extern "C" void *pln_calloc(size_t count, size_t bytes) { return core.calloc(count, bytes); }
 extern "C" void pln_mfree(void *p) { core.mfree(p); }
+bool pld_interrupted() { return *core.interrupted != 0; }
 
 extern "C" __attribute__((visibility("default"))) const pln_GpuModule *pln_gpu_module(const pln_GpuHost *host) {
   static const pln_GpuModule module = {&plk_cuda_backend, plk_cuda_reason};

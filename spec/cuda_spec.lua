@@ -4,24 +4,12 @@
 
 local perilune = require "perilune"
 local engines = require "spec.support.engines"
+local script = require "spec.support.script"
 
-local launcher = os.getenv "PERILUNE_LAUNCHER" or "./perilune"
+local run = script.run
 
 local kinds = {}
 for _, e in ipairs(perilune.engines()) do kinds[e.kind] = e end
-
-local function run(environment, code)
-  local path = os.tmpname()
-  local file = assert(io.open(path .. ".lua", "w"))
-  file:write(code)
-  file:close()
-  local pipe = assert(io.popen(("env %s '%s' %s.lua 2>&1; echo status $?"):format(environment, launcher, path)))
-  local output, status = pipe:read("*a"):match "^(.*)status (%d+)\n$"
-  pipe:close()
-  os.remove(path)
-  os.remove(path .. ".lua")
-  return output, tonumber(status)
-end
 
 describe("the engine list", function()
   it("has cuda and cuda-emu, with the reason where one is absent", function()

@@ -105,6 +105,7 @@ typedef struct pln_EngineOptions {
   pln_Poison poison;
   bool stale_allow, places, test;
   bool no_plans;           /* every call is prepared anew */
+  bool managed;            /* the arena in memory that host and device share; backends that cannot refuse it */
   int threads;             /* 0 = as many as cores */
   uint64_t seed;
   int graph_resets;

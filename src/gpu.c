@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "alloc.h"
+#include "interrupt.h"
 
 typedef struct Slot {
   const char *kind, *file;
@@ -21,7 +22,7 @@ static Slot slots[] = {{.kind = "cuda", .file = "cuda.so"}, {.kind = "cuda-emu",
 
 /* Fills in the module, or the reason why there is none. */
 static void load(Slot *s) {
-  static const pln_GpuHost host = {PLN_GPU_LAYOUT, pln_fail, pln_error, pln_calloc, pln_mfree};
+  static const pln_GpuHost host = {PLN_GPU_LAYOUT, pln_fail, pln_error, pln_calloc, pln_mfree, &pln_interrupted};
   char path[4096];
   Dl_info here;
   if (!dladdr((void *)slots, &here) || !here.dli_fname) {

@@ -8,6 +8,8 @@
 #ifndef PLN_GPU_H
 #define PLN_GPU_H
 
+#include <signal.h>
+
 #include "engine.h"
 
 /* What the core lends. */
@@ -17,6 +19,7 @@ typedef struct pln_GpuHost {
   const char *(*error)(void);
   void *(*calloc)(size_t count, size_t bytes);
   void (*mfree)(void *p);
+  const volatile sig_atomic_t *interrupted; /* interrupt.h */
 } pln_GpuHost;
 
 /* What a module offers. */
@@ -27,7 +30,8 @@ typedef struct pln_GpuModule {
 
 /* Tells apart modules that were compiled against other headers. */
 #define PLN_GPU_LAYOUT \
-  ((uint64_t)sizeof(pln_Engine) << 40 ^ (uint64_t)sizeof(pln_Call) << 20 ^ (uint64_t)sizeof(pln_Backend) << 10 ^ (uint64_t)PLN_NOPS)
+  ((uint64_t)sizeof(pln_Engine) << 40 ^ (uint64_t)sizeof(pln_Call) << 20 ^ (uint64_t)sizeof(pln_Backend) << 10 ^ \
+   (uint64_t)sizeof(pln_GpuHost) << 30 ^ (uint64_t)PLN_NOPS)
 
 /* The module's one name. NULL when the layouts differ. */
 #define PLN_GPU_ENTRY "pln_gpu_module"

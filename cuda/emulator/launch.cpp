@@ -130,6 +130,16 @@ cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribu
   return cudaSuccess;
 }
 
+/* Registers and code size are not known here; what is known is what a launch is checked against. */
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *function) {
+  PLEMU_CALL(cudaFuncGetAttributes);
+  if (!function) return result(cudaErrorInvalidDeviceFunction);
+  memset((void *)attributes, 0, sizeof *attributes);
+  attributes->maxThreadsPerBlock = 1024;
+  attributes->maxDynamicSharedSizeBytes = (int)find_kernel(function)->dynamic_limit;
+  return cudaSuccess;
+}
+
 long plemu_kernel_runs(const char *name) {
   Quiet quiet;
   std::lock_guard<std::mutex> lock(kernels_lock);

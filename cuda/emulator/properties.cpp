@@ -87,9 +87,10 @@ static bool attribute(cudaDeviceAttr a, int *value) {
       {cudaDevAttrMemoryPoolsSupported, 1},
       {cudaDevAttrStreamPrioritiesSupported, 1},
       {cudaDevAttrHostRegisterSupported, 1},
-      /* Kernels may not touch the host's pageable memory here, whatever a machine allows. */
+      /* Kernels may not touch the host's pageable memory here, whatever a machine allows. Of managed memory there is
+       * one device that says yes and one that says no, so that both can be tried. */
       {cudaDevAttrPageableMemoryAccess, 0},
-      {cudaDevAttrConcurrentManagedAccess, 0},
+      {cudaDevAttrConcurrentManagedAccess, !d.integrated},
       {cudaDevAttrCooperativeLaunch, 0},
   };
   for (auto &k : known)

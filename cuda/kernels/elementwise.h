@@ -135,7 +135,7 @@ template <class F> static pln_Status elementwise(const pln_Call *c, const F &f) 
   memset(&e, 0, sizeof e);
   e.numel = c->numel;
   e.layout = pld_layout<4>(c, c->ndim);
-  e.site = pld_site(c);
+  if constexpr (F::CHECKED) e.site = pld_site(c);
   bool packs = c->ndim == 1;
   for (int k = 0; k < c->nout + c->nin; k++) {
     const pln_Arg *a = &c->arg[k];

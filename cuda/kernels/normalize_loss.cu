@@ -164,6 +164,7 @@ Loss loss_of(const pln_Call *c, int x) {
   Loss o;
   memset(&o, 0, sizeof o);
   o.l = lanes_of(c, x);
+  o.l.site = pld_site(c);
   o.x = x;
   o.target = x + 1;
   o.operand = o.target - c->nout;

@@ -57,7 +57,6 @@ template <int N> Step<N> step_of(const pln_Call *c) {
     s.data[k] = c->arg[k].data;
     s.flat = s.flat && c->arg[k].stride[0] == 1;
   }
-  s.site = pld_site(c);
   return s;
 }
 
@@ -108,6 +107,7 @@ PLC_KERNEL(sgd) {
 
 PLC_KERNEL(adamw) {
   Step<7> s = step_of<7>(c);
+  s.site = pld_site(c);
   s.step = scalar(c, 4);
   s.lr = scalar(c, 5);
   s.beta1 = c->f[0];

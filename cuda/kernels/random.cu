@@ -144,7 +144,7 @@ PLC_KERNEL(dropout) {
   if (c->i[3]) {
     size_t bytes = (size_t)c->numel * (size_t)pln_dtype_size((pln_DType)out->dtype);
     if (out->data == x->data) return PLN_OK;
-    return pld_check(cudaMemcpyAsync(out->data, x->data, bytes, cudaMemcpyDeviceToDevice, pld_device(c)->stream), "dropout");
+    return pld_copy(c, out->data, x->data, bytes);
   }
   Random r = random_of(c, 1);
   r.x = x->data;

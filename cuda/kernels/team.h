@@ -15,7 +15,7 @@ struct Lanes {
   char *data[PLN_MAX_ARGS];
   int64_t step[6];       /* along the lane, in elements, of the first arguments */
   pld_Layout<6> layout;  /* of lanes */
-  pld_Site site;
+  pld_Site site;         /* of ops that may record a fault */
 };
 
 /* Arguments of the call along its reduced dim; argument `x` decides which way threads go. */
@@ -26,7 +26,6 @@ static inline Lanes lanes_of(const pln_Call *c, int x) {
   l.lanes = c->numel;
   l.count = c->i[1];
   l.layout = pld_layout<6>(c, nkept);
-  l.site = pld_site(c);
   for (int k = 0; k < c->nout + c->nin && k < 6; k++) {
     l.data[k] = c->arg[k].data;
     l.step[k] = c->ndim > nkept ? c->arg[k].stride[nkept] : 1;

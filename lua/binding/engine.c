@@ -67,6 +67,7 @@ static int engine_open(lua_State *L) {
     .test = field_boolean(L, 2, "test", false),
     .threads = (int)field_number(L, 2, "threads", 0),
     .no_plans = !field_boolean(L, 2, "plans", true),
+    .managed = field_boolean(L, 2, "managed", false),
     .seed = (uint64_t)field_number(L, 2, "seed", 0),
     .graph_resets = (int)field_number(L, 2, "graph_resets", 64),
   };
