@@ -628,7 +628,7 @@ const luaL_Reg pll_autograd_functions[] = {
 
 /* Registry entries; before any function is registered. */
 void pll_autograd_open(lua_State *L) {
-  lua_newtable(L);
+  lua_createtable(L, 2 * PLL_FREE_ANCHORS, 0);
   lua_createtable(L, 0, 1);
   lua_pushliteral(L, "v");
   lua_setfield(L, -2, "__mode");

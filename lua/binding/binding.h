@@ -45,11 +45,14 @@ typedef struct pll_Line { /* a line of a caller's and its place */
 } pll_Line;
 
 #define PLL_LINES 32 /* a power of two */
+#define PLL_FREE_ANCHORS 64
 
 /* One per Lua state, a userdata in the registry; every C function of the module has it as upvalue 1. */
 typedef struct pll_State {
   pln_Runtime *runtime;
-  int anchors;         /* slots given out, see autograd.c */
+  int anchors;         /* slots ever given out, see anchor.c, */
+  int free_anchors;    /* and those that are free again */
+  int free_anchor[PLL_FREE_ANCHORS];
   int nhomes;
   pll_Line recent[PLL_LINES]; /* places by line */
   char home[PLL_HOMES][240]; /* how the sources of the library's own Lua files begin: their lines are nobody's place */

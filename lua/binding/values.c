@@ -114,10 +114,10 @@ void pll_push_value(lua_State *L, pln_DType dtype, const void *from, bool int64)
 
 int64_t pll_integer(lua_State *L, int i, const char *op, const char *arg) {
   char text[PLN_SHAPE_TEXT + 16];
-  if (lua_type(L, i) != LUA_TNUMBER)
+  if (PLN_UNLIKELY(lua_type(L, i) != LUA_TNUMBER))
     pll_argument(L, op, "argument '%s': an integer was expected, got %s", arg, pll_describe(L, i, text));
   double x = lua_tonumber(L, i);
-  if (floor(x) != x || fabs(x) > 9007199254740992.0)
+  if (PLN_UNLIKELY(!(fabs(x) <= 9007199254740992.0)) || PLN_UNLIKELY((double)(int64_t)x != x))
     pll_argument(L, op, "argument '%s': an integer was expected, got %.14g", arg, x);
   return (int64_t)x;
 }
