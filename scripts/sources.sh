@@ -34,8 +34,10 @@ generate() {
   list headers src cuda lua/binding -name '*.h' -o -name '*.cuh' -o -name '*.def' -o -name '*.inc'
   list lua_files lua/perilune -name '*.lua'
   list doc_files README.md CHANGELOG.md LICENSE docs examples scripts/make_digits.py -type f
-  # Distributed whole.
-  list folders bench cuda/emulator docs examples scripts spec tests -maxdepth 0 ! -empty
+  list test_files tests -name '*.[ch]'
+  list bench_files bench -type f ! -path 'bench/work/*' ! -name '*.o' ! -name '*.so'
+  # Distributed whole; none of these is a folder of the build, too, whose products would go along.
+  list folders cuda/emulator docs examples scripts spec -maxdepth 0 ! -empty
 }
 
 case ${1-} in

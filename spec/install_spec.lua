@@ -141,6 +141,21 @@ describe("an installation", function()
   end)
 end)
 
+describe("a release", function()
+  it("holds all sources and no products", function()
+    local folder = done("mktemp -d"):gsub("\n", "")
+    finally(function() done("chmod -R u+w " .. quote(folder) .. " && rm -rf " .. quote(folder)) end)
+    done(("%s-s distdir distdir=%s/perilune"):format(make, quote(folder)))
+    local products = [[-name '*.o' -o -name '*.lo' -o -name '*.la' -o -name '*.so' -o -name .deps -o -name .libs]]
+    assert.equal("", done(("find %s/perilune %s"):format(quote(folder), products)))
+    for _, part in ipairs { "src", "cuda", "lua", "tests", "spec", "docs", "examples", "scripts", "bench" } do
+      assert.equal("", (run(("diff -rq -x '*.o' -x '*.l[oa]' -x .deps -x .libs -x .dirstamp %s/%s %s/perilune/%s"):format(quote(source), part,
+        quote(folder), part))))
+    end
+    for _, name in ipairs { "configure", "bootstrap", "README.md", "CHANGELOG.md", "LICENSE", "perilune.in", "perilune.pc.in" } do read(folder .. "/perilune/" .. name) end
+  end)
+end)
+
 describe("the version", function()
   it("is configure.ac's wherever it is named", function()
     local version = read(source .. "/configure.ac"):match "AC_INIT%(%[perilune%], %[(%d+%.%d+%.%d+)%]%)"
