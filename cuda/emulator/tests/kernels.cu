@@ -283,6 +283,13 @@ cudaError_t allow_shared(size_t bytes) {
                               (int)bytes);
 }
 
+cudaError_t shared_allowed(int *bytes) {
+  cudaFuncAttributes attributes;
+  const cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)empty_kernel);
+  *bytes = attributes.maxDynamicSharedSizeBytes;
+  return e;
+}
+
 cudaError_t set_table(const float values[4]) {
   return cudaMemcpyToSymbol(table, values, 4 * sizeof(float));
 }

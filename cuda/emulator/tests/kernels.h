@@ -25,6 +25,7 @@ cudaError_t launch_fill(float *out, float v, int n, cudaStream_t s);
 cudaError_t launch_add1(const float *x, float *out, int n, cudaStream_t s);
 cudaError_t launch_shape(int gx, int gy, int bx, int by, int bz, size_t shared);
 cudaError_t allow_shared(size_t bytes);
+cudaError_t shared_allowed(int *bytes);
 cudaError_t set_table(const float table[4]);
 cudaError_t launch_table(float *out, cudaStream_t s);
 

@@ -130,16 +130,18 @@ static void test_refusals(void) {
 
 static void test_device(void) {
   struct cudaDeviceProp p;
-  int optin;
+  int optin, managed;
   const struct {
     const char *key;
-    int major, optin;
-  } devices[] = {{"h200", 9, 232448}, {"gb10", 12, 101376}};
+    int major, optin, managed;
+  } devices[] = {{"h200", 9, 232448, 1}, {"gb10", 12, 101376, 0}};
   for (int i = 0; i < 2; i++) {
     EXPECT(plemu_configure("device", devices[i].key) == 0, "device %s", devices[i].key);
     OK(cudaGetDeviceProperties(&p, 0));
     OK(cudaDeviceGetAttribute(&optin, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
     EXPECT(p.major == devices[i].major && optin == devices[i].optin, "limits of %s", p.name);
+    OK(cudaDeviceGetAttribute(&managed, cudaDevAttrConcurrentManagedAccess, 0));
+    EXPECT(managed == devices[i].managed, "managed memory of %s", p.name);
   }
 }
 

@@ -226,6 +226,7 @@ static void test_constant(void) {
 
 static void test_limits(void) {
   struct cudaDeviceProp p;
+  int allowed;
   OK(cudaGetDeviceProperties(&p, 0));
   EXPECT_ERROR(launch_shape(1, 1, 1024, 1, 1, 0), cudaSuccess);
   EXPECT_ERROR(launch_shape(1, 1, 1025, 1, 1, 0), cudaErrorInvalidConfiguration);
@@ -239,6 +240,8 @@ static void test_limits(void) {
   EXPECT_ERROR(launch_shape(1, 1, 32, 1, 1, p.sharedMemPerBlockOptin), cudaSuccess);
   EXPECT_ERROR(launch_shape(1, 1, 32, 1, 1, p.sharedMemPerBlockOptin + 4), cudaErrorInvalidValue);
   EXPECT_ERROR(allow_shared(p.sharedMemPerBlockOptin + 4), cudaErrorInvalidValue);
+  OK(shared_allowed(&allowed));
+  EXPECT(allowed == (int)p.sharedMemPerBlockOptin, "%d bytes of shared memory are allowed", allowed);
   OK(cudaDeviceSynchronize());
 }
 
