@@ -78,6 +78,18 @@ static cudaError_t check_shape(const Kernel &kernel, dim3 g, dim3 b, size_t shar
   return shared > kernel.dynamic_limit ? cudaErrorInvalidValue : cudaSuccess;
 }
 
+/* A kernel is loaded by the first call that is about it, for which a driver may allocate: not in a capture. */
+static cudaError_t load(Kernel &kernel, cudaStream_t stream) {
+  if (kernel.loaded) return cudaSuccess;
+  if (settings().strict && is_capturing(stream)) {
+    Lock lock(runtime().lock);
+    Stream *s = find_stream(stream);
+    return s ? break_capture_locked(*s, cudaErrorStreamCaptureUnsupported) : cudaErrorInvalidResourceHandle;
+  }
+  kernel.loaded = true;
+  return cudaSuccess;
+}
+
 static cudaError_t launch_kernel(const char *pretty, const void *function, plemu_Run run,
                                  const void *arguments, size_t bytes, const void *const *pointers,
                                  unsigned npointers, dim3 grid, dim3 block, size_t shared,
@@ -89,6 +101,8 @@ static cudaError_t launch_kernel(const char *pretty, const void *function, plemu
   if (kernel->name.empty()) kernel->name = instance_name(pretty);
   const cudaError_t bad = check_shape(*kernel, grid, block, shared);
   if (bad != cudaSuccess) return bad;
+  const cudaError_t late = load(*kernel, stream);
+  if (late != cudaSuccess) return late;
   for (unsigned i = 0; i < npointers; i++)
     check_argument(pointers[i], kernel->name.c_str(), i);
 
@@ -126,7 +140,9 @@ cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribu
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
   if (value < 0 || (size_t)value > settings().device->shared_optin)
     return result(cudaErrorInvalidValue);
-  find_kernel(function)->dynamic_limit = std::max<size_t>((size_t)value, 48 << 10);
+  Kernel *kernel = find_kernel(function);
+  kernel->dynamic_limit = std::max<size_t>((size_t)value, 48 << 10);
+  kernel->loaded = true;
   return cudaSuccess;
 }
 
@@ -136,7 +152,9 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *fu
   if (!function) return result(cudaErrorInvalidDeviceFunction);
   memset((void *)attributes, 0, sizeof *attributes);
   attributes->maxThreadsPerBlock = 1024;
-  attributes->maxDynamicSharedSizeBytes = (int)find_kernel(function)->dynamic_limit;
+  Kernel *kernel = find_kernel(function);
+  kernel->loaded = true;
+  attributes->maxDynamicSharedSizeBytes = (int)kernel->dynamic_limit;
   return cudaSuccess;
 }
 

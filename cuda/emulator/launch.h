@@ -13,6 +13,7 @@ struct Kernel {
   std::string name;           /* softmax<256>; clang says only softmax */
   size_t dynamic_limit = 48 << 10;
   std::atomic<long> runs{0};  /* executed launches, replays included */
+  std::atomic<bool> loaded{false};
 };
 
 Kernel *find_kernel(const void *function);

@@ -128,6 +128,13 @@ static int order_fault(const char *name) {
     OK(cudaStreamSynchronize(s));
     return judge_late(p[N - 1]);
   }
+  if (!strcmp(name, "load_in_capture")) { /* no kernel was used before */
+    cudaGraph_t graph;
+    OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+    OK(launch_fill(p, 5, N, s));
+    OK(cudaStreamEndCapture(s, &graph));
+    return judge(1);
+  }
   if (!strcmp(name, "allocation_in_capture")) {
     cudaGraph_t graph;
     OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
@@ -139,6 +146,8 @@ static int order_fault(const char *name) {
   if (!strcmp(name, "no_event_in_graph")) { /* the branches of a graph depend on each other */
     cudaGraph_t graph;
     cudaGraphExec_t exec;
+    OK(launch_fill(p, 0, N, s));
+    OK(launch_add1(p, q, N, s));
     OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
     OK(cudaEventRecord(event, s));
     OK(cudaStreamWaitEvent(t, event, 0));

@@ -119,6 +119,8 @@ caught "PLEMU_MODE=async" tsan "SUMMARY: ThreadSanitizer: data race" order used_
 caught "PLEMU_GUARD=1" gcc "host code touched byte [0-9]+ of device allocation #1" \
   order host_reads_device
 caught "" gcc "cudaMalloc.*cudaErrorStreamCaptureUnsupported" order allocation_in_capture
+caught "" gcc "launch_fill.*cudaErrorStreamCaptureUnsupported" order load_in_capture
+right "PLEMU_STRICT=0" gcc order load_in_capture
 wrong "PLEMU_SEED=1" gcc order no_event_in_graph
 
 # ---- settings and injected faults from outside ----
