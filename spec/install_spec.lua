@@ -137,7 +137,7 @@ describe("an installation", function()
     done(("echo theirs >%s/other.lua"):format(quote(at "luadir")))
     done(make .. "uninstall DESTDIR=" .. quote(root))
     assert.equal("." .. variable "luadir" .. "/other.lua\n", files(root))
-    assert.equal("", done(("find %s -path '*perilune*'"):format(quote(root))))
+    assert.equal("", done(("cd %s && find . -path '*perilune*'"):format(quote(root .. variable "prefix"))))
   end)
 end)
 
