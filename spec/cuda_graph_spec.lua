@@ -220,6 +220,8 @@ describe("captures on the emulated device", function()
         assert.is_true(want[1] == got:gsub("graph ", ""), mode .. seed)
       end
     end
+    local guarded = script.run("PLEMU_MODE=lazy PLEMU_GUARD=1", TRAIN) -- a host access would end the process
+    assert.is_true(want[1] == guarded:gsub("graph ", ""), "guarded")
   end)
 
   -- a capture, two replays of it, then both again; each failure is printed, and none may change what the rest gives

@@ -114,7 +114,8 @@ local function default(value, otherwise)
 end
 
 --- Opens an engine: perilune.engine "cpu", or perilune.engine{ "stress", arena = "1MiB", poison = true, stale = "error", seed = 1 }.
---- Without a kind PERILUNE_ENGINE or "cpu". PERILUNE_ARENA, PERILUNE_POISON and PERILUNE_STALE give defaults.
+--- Without a kind PERILUNE_ENGINE or "cpu". PERILUNE_ARENA, PERILUNE_POISON and PERILUNE_STALE give defaults. managed = true puts a CUDA device's
+--- arena into managed memory.
 ---@param spec? string|table
 ---@return userdata
 function engine.open(spec)
