@@ -40,7 +40,13 @@ local function files(folder, filter) return done(("cd %s && find . -type f %s | 
 local make = "make --no-print-directory -C " .. quote(build) .. " "
 local root
 
-local function variable(name) return (done(make .. "-s show VARIABLE=" .. name):match "([^\n]*)\n$") end
+local variables = {}
+
+--- A variable of the Makefile.
+local function variable(name)
+  variables[name] = variables[name] or done(make .. "-s show VARIABLE=" .. name):match "([^\n]*)\n$"
+  return variables[name]
+end
 
 describe("an installation", function()
   setup(function()
