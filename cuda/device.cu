@@ -183,6 +183,7 @@ static void dev_close(pln_Engine *e) {
   pld_Device *d = device_of(e);
   (void)cudaSetDevice(d->ordinal);
   if (d->stream) (void)cudaStreamSynchronize(d->stream);
+  pld_blas_close(d);
   for (int i = 0; i < PLD_SLOTS; i++)
     if (d->event[i]) (void)cudaEventDestroy(d->event[i]);
   if (d->pace) (void)cudaEventDestroy(d->pace);
@@ -211,7 +212,10 @@ static pln_Status dev_open(pln_Engine *e, int ordinal) {
   e->device = d;
   e->kernels = plk_cuda_table;
   pln_Status status = open_stream(d);
-  if (status != PLN_OK) dev_close(e);
+  if (status == PLN_OK)
+    pld_blas_open(d, e->options.tf32);
+  else
+    dev_close(e);
   return status;
 }
 
@@ -243,6 +247,8 @@ static pln_Status dev_wait(pln_Engine *e) {
 }
 
 static size_t dev_queued(const pln_Engine *e) { return device_of(e)->queued; }
+
+static const char *dev_products(const pln_Engine *e) { return device_of(e)->products; }
 
 /* --- memory --------------------------------------------------------------------------------------- */
 
@@ -397,5 +403,5 @@ static pln_Status dev_download(pln_Engine *e, void *host, const char *data, size
 
 const pln_Backend plk_cuda_backend = {
   DEVICE_NAME, false, 256, dev_open, dev_close, dev_launch, dev_wait, dev_alloc, dev_free, dev_fill, dev_guard,
-  dev_upload, dev_download, dev_queued, pld_graph_new, pld_graph_run, pld_graph_free, pld_graph_pieces,
+  dev_upload, dev_download, dev_queued, pld_graph_new, pld_graph_run, pld_graph_free, pld_graph_pieces, dev_products,
 };

@@ -61,6 +61,10 @@ typedef struct pld_Device {
   cudaEvent_t event[PLD_SLOTS]; /* the copies of the piece are done */
   int slot;                /* in use, */
   size_t used;             /* filled so far */
+  void *blas;              /* cuBLAS's handle; NULL: the own kernel makes all products */
+  char *workspace;         /* that it has */
+  cudaStream_t blas_stream; /* that it works on */
+  char products[512];      /* which library makes them, or why none does */
 } pld_Device;
 
 static inline pld_Device *pld_device(const pln_Call *c) { return (pld_Device *)c->engine->device; }
@@ -88,6 +92,12 @@ pln_Status pld_graph_new(pln_Engine *e, pln_Call *const *calls, size_t ncalls, v
 pln_Status pld_graph_run(pln_Engine *e, void *graph, uint64_t n, uint64_t *done_p);
 void pld_graph_free(pln_Engine *e, void *graph);
 size_t pld_graph_pieces(const pln_Engine *e, const void *graph);
+
+/* cuBLAS for a stream that is open, blas.cu; without it `products` says why. The caller's device must be current. */
+void pld_blas_open(pld_Device *d, bool tf32);
+void pld_blas_close(pld_Device *d);
+/* A call of the kernel `matmul`; *done_p: whether cuBLAS took it, else the own kernel must. */
+pln_Status pld_blas_matmul(const pln_Call *c, bool *done_p);
 
 extern "C" const pln_KernelFn plk_cuda_table[];
 extern "C" const pln_Backend plk_cuda_backend;

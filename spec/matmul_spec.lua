@@ -29,6 +29,7 @@ engines.each(function(kind, open)
     after_each(engines.close)
 
     it("agrees with the reference in every layout, dtype and combination of dims", function()
+      local own = not (e:stats().products or ""):find "^cuBLAS" -- which adds in another order in another layout
       for _, dtype in ipairs { "f32", "f64", "i64", "i32", "u8" } do
         for _, pair in ipairs(PAIRS) do
           local a, b = operands(dtype, pair[1], pair[2])
@@ -38,7 +39,7 @@ engines.each(function(kind, open)
             for right, make_b in pairs(layouts.make) do
               local got = make_a(e, a):matmul(make_b(e, b))
               same(want, got, dtype == "f32" and 1e-5 or dtype == "f64" and 1e-13 or 0)
-              assert.equal(bits, layouts.text(got), left .. " by " .. right)
+              if own then assert.equal(bits, layouts.text(got), left .. " by " .. right) end
               e:reset()
             end
           end

@@ -35,6 +35,8 @@ typedef struct pln_Backend {
   void (*graph_free)(struct pln_Engine *e, void *graph);
   /* Pieces that run one after the other in a step: records, or several of them fused. */
   size_t (*graph_pieces)(const struct pln_Engine *e, const void *graph);
+  /* Which library computes matrix products, and why no other; as long as the engine. NULL: there is one way only. */
+  const char *(*products)(const struct pln_Engine *e);
 } pln_Backend;
 
 typedef struct pln_ResetEntry { /* runs of resets at one place and depth, for messages */
@@ -106,6 +108,7 @@ typedef struct pln_EngineOptions {
   bool stale_allow, places, test;
   bool no_plans;           /* every call is prepared anew */
   bool managed;            /* the arena in memory that host and device share; backends that cannot refuse it */
+  bool tf32;               /* products of f32 may round their operands to TF32 */
   int threads;             /* 0 = as many as cores */
   uint64_t seed;
   int graph_resets;

@@ -29,6 +29,15 @@ long plemu_calls(const char *function);
 long plemu_kernel_runs(const char *name);
 void plemu_each_kernel(void (*visit)(const char *name, long runs, void *user), void *user);
 
+/* For libraries that stand in for NVIDIA's: runs fn(data) on the stream, in its order, as if it were a kernel; in a capture it becomes a
+ * node. The first npointers of `pointers` must not be addresses of the host. release(data) follows the last run; also after an
+ * error, which is a cudaError_t. Such a library exports plemu_library, which gets this function before any other call. */
+typedef int (*plemu_Submit)(void *stream, const char *name, void (*fn)(void *data), void *data, void (*release)(void *data),
+                            const void *const *pointers, unsigned npointers);
+typedef void (*plemu_Library)(plemu_Submit submit);
+int plemu_submit(void *stream, const char *name, void (*fn)(void *data), void *data, void (*release)(void *data),
+                 const void *const *pointers, unsigned npointers);
+
 /* Operations that were submitted and have not run. */
 size_t plemu_pending(void);
 

@@ -158,6 +158,24 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *fu
   return cudaSuccess;
 }
 
+int plemu_submit(void *stream, const char *name, void (*fn)(void *), void *data, void (*release)(void *),
+                 const void *const *pointers, unsigned npointers) {
+  static CallSite site("library");
+  Call call(site);
+  std::shared_ptr<void> kept(data, release);
+  if (call.error != cudaSuccess) return call.error;
+  Kernel *kernel = find_kernel((const void *)fn);
+  if (kernel->name.empty()) kernel->name = name;
+  const cudaError_t late = load(*kernel, (cudaStream_t)stream);
+  if (late != cudaSuccess) return late;
+  for (unsigned i = 0; i < npointers; i++) check_argument(pointers[i], name, i);
+  return submit((cudaStream_t)stream, name, [fn, kernel, kept](Stream &) {
+    if (device_error != cudaSuccess) return;
+    kernel->runs++;
+    fn(kept.get());
+  });
+}
+
 long plemu_kernel_runs(const char *name) {
   Quiet quiet;
   std::lock_guard<std::mutex> lock(kernels_lock);

@@ -68,6 +68,7 @@ static int engine_open(lua_State *L) {
     .threads = (int)field_number(L, 2, "threads", 0),
     .no_plans = !field_boolean(L, 2, "plans", true),
     .managed = field_boolean(L, 2, "managed", false),
+    .tf32 = field_boolean(L, 2, "tf32", false),
     .seed = (uint64_t)field_number(L, 2, "seed", 0),
     .graph_resets = (int)field_number(L, 2, "graph_resets", 64),
   };
@@ -283,9 +284,10 @@ static int engine_stats(lua_State *L) {
     {"queued", e->backend->queued(e)},
   };
   size_t n = sizeof counts / sizeof *counts;
-  lua_createtable(L, 0, (int)n + 1);
+  lua_createtable(L, 0, (int)n + 2);
   for (size_t i = 0; i < n; i++) lua_pushnumber(L, (lua_Number)counts[i].v), lua_setfield(L, -2, counts[i].name);
   if (s->first_overflow) lua_pushnumber(L, (lua_Number)s->first_overflow), lua_setfield(L, -2, "first_overflow");
+  if (e->backend->products) lua_pushstring(L, e->backend->products(e)), lua_setfield(L, -2, "products");
   return 1;
 }
 

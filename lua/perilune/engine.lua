@@ -22,12 +22,12 @@ local UNITS = { [""] = 1, B = 1, K = 1024, KIB = 1024, M = 1024 ^ 2, MIB = 1024 
 local KINDS = {
   cpu = {},
   stress = { arena = true, late = true, poison = true },
-  cuda = { arena = true, managed = true },
-  ["cuda-emu"] = { arena = true, managed = true, poison = true },
+  cuda = { arena = true, managed = true, tf32 = true },
+  ["cuda-emu"] = { arena = true, managed = true, tf32 = true, poison = true },
 }
 local OPTIONS = {
   device = "number", arena = true, poison = true, stale = "string", seed = "number", threads = "number", places = "boolean",
-  test = "boolean", plans = "boolean", graph_resets = "number", managed = "boolean",
+  test = "boolean", plans = "boolean", graph_resets = "number", managed = "boolean", tf32 = "boolean",
 }
 
 local LEAST = { device = 1, threads = 0, graph_resets = 0 } -- of options that are whole numbers
@@ -115,7 +115,7 @@ end
 
 --- Opens an engine: perilune.engine "cpu", or perilune.engine{ "stress", arena = "1MiB", poison = true, stale = "error", seed = 1 }.
 --- Without a kind PERILUNE_ENGINE or "cpu". PERILUNE_ARENA, PERILUNE_POISON and PERILUNE_STALE give defaults. managed = true puts a CUDA device's
---- arena into managed memory.
+--- arena into managed memory; tf32 = true lets its products of f32 round their operands to TF32.
 ---@param spec? string|table
 ---@return userdata
 function engine.open(spec)
@@ -134,7 +134,9 @@ function engine.open(spec)
   if arena == true then arena = DEFAULT_ARENA end
   arena = arena and bytes(arena, 2) or 0
   if kind.arena and arena == 0 then error(("engine: %s needs an arena"):format(name), 2) end
-  if options.managed and not kind.managed then error(("engine: option 'managed' is for CUDA devices, not for %s"):format(name), 2) end
+  for _, option in ipairs { "managed", "tf32" } do
+    if options[option] and not kind[option] then error(("engine: option '%s' is for CUDA devices, not for %s"):format(option, name), 2) end
+  end
   local poison = options.poison
   if poison == nil then poison = os.getenv "PERILUNE_POISON" end
   if poison == nil then poison = kind.poison end
@@ -147,7 +149,7 @@ function engine.open(spec)
   local ok, e = pcall(core.engine.open, name, {
     device = options.device, arena = arena, late = kind.late, poison = flags, stale_allow = stale == "allow",
     places = default(options.places, poisoned), test = options.test, threads = options.threads, seed = seed,
-    graph_resets = options.graph_resets, plans = options.plans, managed = options.managed,
+    graph_resets = options.graph_resets, plans = options.plans, managed = options.managed, tf32 = options.tf32,
   })
   if not ok then error(tostring(e):gsub("^[^:]+:%d+: ", ""), 2) end
   local kept = { name }

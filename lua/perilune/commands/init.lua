@@ -29,6 +29,7 @@ local commands = {
     { "PERILUNE_ISA", "v2, v3 or v4: the instructions that CPU kernels may use, not beyond those of the machine" },
     { "PERILUNE_CUDA_MEMORY", "bytes that a CUDA engine may take" },
     { "PERILUNE_CUDA_GRAPHS", "0: captured steps launch their records one by one instead of being CUDA graphs" },
+    { "PERILUNE_CUBLAS", "a file: the cuBLAS that makes products on CUDA devices; off: none" },
     { "PERILUNE_CUDA_SYNC", "1: wait after each launch, so that an error of the device names its op" },
     { "XDG_STATE_HOME", "folder below which the prompt keeps its history, in perilune/history; without it ~/.local/state" },
   },

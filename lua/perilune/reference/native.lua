@@ -47,7 +47,7 @@ function eng:close() end
 function eng:closed() end
 
 --- Counts and sizes: capacity, offset, high_water, epoch, resets, allocs, reuses, misses, stale_frees, pins, pinned_bytes, pinned_high_water,
---- overflow_bytes, largest_alloc, fallbacks, first_overflow.
+--- overflow_bytes, largest_alloc, fallbacks, first_overflow; on CUDA devices products: which library computes matrix products, and why no other.
 ---@return table
 function eng:stats() end
 
