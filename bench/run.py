@@ -221,7 +221,7 @@ def measured(measure, argv):
     done = subprocess.run(argv, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1"))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
-        raise Failed(f"{argv[0]} ended with status {done.returncode}: {done.stderr.strip()[-200:]}")
+        raise Failed(f"{argv[0]} ended with status {done.returncode}: {(done.stderr.strip().splitlines() or ['no message'])[0]}")
     if measure == "seconds":
         return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     return float(done.stdout.split()[-1])

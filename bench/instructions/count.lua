@@ -124,6 +124,11 @@ local function where(modules, name)
 end
 
 local function main(build, action, name, other)
+  local why = count.unable()
+  if why then
+    io.stderr:write("count: ", why, "\n")
+    os.exit(1)
+  end
   local modules = other or build .. "/lib"
   if action == "--where" then return where(modules, name) end
   if action == "--count" then return print(count.count(modules, name)[name]) end
