@@ -48,6 +48,7 @@ class Side:
     def __init__(self, name, argv, threads, environment):
         count = str(threads)
         env = dict(os.environ, OMP_NUM_THREADS=count, MKL_NUM_THREADS=count, OPENBLAS_NUM_THREADS=count, **environment)
+        env["PYTHONDONTWRITEBYTECODE"] = "1"  # nothing is written beside the sources
         if threads == 1:
             env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
             argv = ["taskset", "-c", str(max(os.sched_getaffinity(0)))] + argv
@@ -93,7 +94,13 @@ class Bench:
 
     def close(self):
         for side in self.kept.values():
-            side.close()
+            side.process.stdin.close()
+        for side in self.kept.values():  # with some, taking a library down takes long
+            try:
+                side.process.wait(5)
+            except subprocess.TimeoutExpired:
+                side.process.kill()
+                side.process.wait()
 
     def missing(self, peer):
         if peer.startswith(("ours", "unchecked")):
@@ -218,7 +225,7 @@ class Bench:
 def measured(measure, argv):
     """Seconds that the command used of the processor, or the number that it prints."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(argv, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1"))
+    done = subprocess.run(argv, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1"))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise Failed(f"{argv[0]} ended with status {done.returncode}: {(done.stderr.strip().splitlines() or ['no message'])[0]}")

@@ -27,7 +27,8 @@ def cells(row):
     others += [f"{name} missing" for name in row["missing"] if name not in PEERS]
     line.append(", ".join(others))
     ratios = ["-" if r is None else amount(r, unit) if peer is None else f"{r:.3g} x {peer}" for r, peer in zip(row["ratios"], row["against"])]
-    line += [", ".join(ratios), ", ".join(row["targets"])]
+    targets = ["<= " + amount(float(t[3:]), unit) if t.startswith("<= ") else t for t in row["targets"]]
+    line += [", ".join(ratios), ", ".join(targets)]
     line.append(", ".join("unknown" if m is None else "yes" if m else "NO" for m in row["met"]))
     return line
 
