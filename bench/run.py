@@ -3,7 +3,7 @@
 
 Each side of a case is a process of its own (a peer's serves all cases), on one processor unless the case has more threads; after a warm-up
 they run in turn, round by round, and the medians count: of the seconds that the process used its processor, with more threads of the seconds
-that passed. A ratio is the peer's time over ours. Writes BUILD/bench/results.json and, when every case ran,
+that passed. A ratio is the peer's time over ours. Writes BUILD/bench-work/results.json and, when every case ran,
 bench/results.json. Exit status 1: a result was wrong or a side failed. A missed target or a missing peer is in the table.
 """
 
@@ -83,7 +83,7 @@ class Side:
 class Bench:
     def __init__(self, build):
         self.build = os.path.abspath(build)
-        self.folder = os.path.join(self.build, "bench", "work")
+        self.folder = os.path.join(self.build, "bench-work")
         with open(os.path.join(self.folder, "peers.json")) as file:
             self.peers = json.load(file)
         self.native = os.path.join(self.folder, "native.so")
@@ -301,7 +301,7 @@ def main():
     }
     for name in ("inputs", "results"):
         shutil.rmtree(os.path.join(bench.folder, name))
-    places = [os.path.join(bench.build, "bench", "results.json")] + ([] if options.case else [os.path.join(HERE, "results.json")])
+    places = [os.path.join(bench.folder, "results.json")] + ([os.path.join(HERE, "results.json")] if not options.case and os.access(HERE, os.W_OK) else [])
     for place in places:
         with open(place, "w") as file:
             json.dump(report, file, indent=1)

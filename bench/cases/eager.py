@@ -82,7 +82,7 @@ def cases():
     count = ["{luajit}", "{bench}/instructions/count.lua", "{build}", "--count"]
     for name in ("add, new result", "hazard loop, functions", "hazard loop, autograd"):
         yield Case(f"stale check and pins, {name}", "eager", "", [AtLeast(0.97, "unchecked")], unit="Ir", rounds=1, commands={
-            "ours": ("printed", count + [name]), "unchecked": ("printed", count + [name, "{build}/bench/work/unchecked"])})
+            "ours": ("printed", count + [name]), "unchecked": ("printed", count + [name, "{build}/bench-work/unchecked"])})
     yield Case("require in a fresh process", "eager", "", [AtMost(10e-3), AtLeast(50, "torch")], rounds=5, commands={
         "ours": ("seconds", ["{luajit}", "{bench}/process.lua", "{build}"]),
         "torch": ("seconds", ["{python}", "-c", "import torch"]),
