@@ -54,6 +54,21 @@ describe("tostring of a tensor", function()
     assert.equal("(1, ., .) =\n0  1\n2  3\n(2, ., .) =\n4  5\n6  7\n", (text:gsub("%[.*", "")))
   end)
 
+  it("of many dimensions shows the outermost matrices, in a bounded time", function()
+    local t = eng:arange(0, 8 * 7 * 7 * 7 * 2):view { 8, 7, 7, 7, 2 } -- 6^3 matrices at three each edge are too many
+    local text = tostring(t)
+    local heads = {}
+    for head in text:gmatch "%((%d+, %d+, %d+), %., %.%)" do heads[#heads + 1] = head end
+    assert.same({ "1, 1, 1", "1, 1, 7", "1, 7, 1", "1, 7, 7", "8, 1, 1", "8, 1, 7", "8, 7, 1", "8, 7, 7" }, heads)
+    assert.matches(("(8, 7, 7, ., .) =\n5474  5475\n5476  5477\n5478  5479\n ...   ...\n5482  5483\n5484  5485\n5486  5487\n["), text, 1, true)
+    assert.equal(36, select(2, tostring(eng:zeros { 10, 10, 9, 3 }):gsub("%., %.%) =", ""))) -- three at each edge where that is few
+    for _, shape in ipairs { { 10, 10, 10, 10, 10, 10, 10 }, { 5, 5, 5, 5, 5, 5, 5, 5 }, { 1, 10, 1, 10, 10, 10, 10, 10 } } do
+      local x, started = eng:zeros(shape, { dtype = "u8" }), os.clock()
+      assert.is_true(#tostring(x) < 50000)
+      assert.is_true(os.clock() - started < 0.05)
+    end
+  end)
+
   it("breaks long rows into blocks of columns", function()
     local text = tostring(eng:arange(0, 100):view { 2, 50 })
     assert.matches("Columns 1 to ", text, 1, true)

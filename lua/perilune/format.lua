@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 -- format: tensors as text. Rows without brackets, one format for all numbers shown, a footer that says what it is and where it
--- lives. Beyond 1,000 elements only three at each edge are shown, and only those are read from the device.
+-- lives. Beyond 1,000 elements only three at each edge are shown, and only those are read from the device; of many matrices the outermost.
 
 local core = require "perilune.core"
 local terminal = require "perilune.terminal"
@@ -10,6 +10,19 @@ local T = core.tensor
 local format = {}
 
 local SUMMARIZE, EDGE = 1000, 3
+local MOST_MATRICES = 64 -- where three at each edge would be more, one at each is shown
+
+-- how many elements are shown at each edge of the dimensions that leave some out: cut[d]
+local function cuts_of(shape)
+  local matrices, edge, cut = 1, EDGE, {}
+  for d = 1, #shape - 2 do matrices = matrices * math.min(shape[d], 2 * EDGE) end
+  if matrices > MOST_MATRICES then edge = 1 end
+  for d, size in ipairs(shape) do
+    local at_edge = d > #shape - 2 and EDGE or edge
+    if size > 2 * at_edge then cut[d] = at_edge end
+  end
+  return cut
+end
 
 -- appends `more` to `nested` along the dimension `depth` levels down
 local function append(nested, more, depth)
@@ -19,16 +32,16 @@ local function append(nested, more, depth)
   return nested
 end
 
--- the elements to show, nested; `cut[d]` is set where dimension d leaves some out
+-- the elements to show, nested
 local function shown(t, shape, d, cut)
   if d > #shape then return T.totable(t, { int64 = T.dtype(t) == "i64" }) end
-  if shape[d] <= 2 * EDGE or not cut then return shown(t, shape, d + 1, cut) end
-  cut[d] = true
+  local edge = cut[d]
+  if not edge then return shown(t, shape, d + 1, cut) end
   local ranges = {}
   for k = 1, d - 1 do ranges[k] = {} end
-  ranges[d] = { 1, EDGE }
+  ranges[d] = { 1, edge }
   local head = shown(T.index(t, ranges), shape, d + 1, cut)
-  ranges[d] = { -EDGE, -1 }
+  ranges[d] = { -edge, -1 }
   return append(head, shown(T.index(t, ranges), shape, d + 1, cut), d)
 end
 
@@ -68,11 +81,11 @@ local function number_writer(dtype, values)
 end
 
 -- a row of texts with "..." in the middle where elements were left out
-local function texts_of(row, write, is_cut)
+local function texts_of(row, write, edge)
   local out = {}
   for i, v in ipairs(row) do
     out[#out + 1] = write(v)
-    if is_cut and i == EDGE then out[#out + 1] = "..." end
+    if i == edge then out[#out + 1] = "..." end
   end
   return out
 end
@@ -96,11 +109,11 @@ local function lines_of(rows, out)
   end
 end
 
-local function matrix(rows, write, cut_rows, cut_columns, out)
+local function matrix(rows, write, edge_of_rows, edge_of_columns, out)
   local texts = {}
   for i, row in ipairs(rows) do
-    texts[#texts + 1] = texts_of(row, write, cut_columns)
-    if cut_rows and i == EDGE then
+    texts[#texts + 1] = texts_of(row, write, edge_of_columns)
+    if i == edge_of_rows then
       local dots = {}
       for k = 1, #texts[#texts] do dots[k] = "..." end
       texts[#texts + 1] = dots
@@ -117,9 +130,9 @@ local function slices(nested, d, shape, cut, index, write, out)
     return
   end
   for i, part in ipairs(nested) do
-    index[d] = cut[d] and i > EDGE and shape[d] - 2 * EDGE + i or i
+    index[d] = cut[d] and i > cut[d] and shape[d] - 2 * cut[d] + i or i
     slices(part, d + 1, shape, cut, index, write, out)
-    if cut[d] and i == EDGE then out[#out + 1] = "..." end
+    if i == cut[d] then out[#out + 1] = "..." end
   end
   index[d] = nil
 end
@@ -135,14 +148,14 @@ end
 function format.tensor(t)
   local shape, numel = T.shape(t), T.numel(t)
   if numel == 0 then return format.footer(t) end
-  local cut = {}
-  local values = shown(t, shape, 1, numel > SUMMARIZE and cut or nil)
+  local cut = numel > SUMMARIZE and cuts_of(shape) or {}
+  local values = shown(t, shape, 1, cut)
   local write = number_writer(T.dtype(t), values)
   local out = {}
   if #shape == 0 then
     out[1] = write(values)
   elseif #shape == 1 then
-    matrix({ values }, write, false, cut[1], out)
+    matrix({ values }, write, nil, cut[1], out)
   elseif #shape == 2 then
     matrix(values, write, cut[1], cut[2], out)
   else
