@@ -79,6 +79,18 @@ describe("progress", function()
       for i in perilune.progress(5) do if i == 2 then break end end
       for _ in perilune.progress { 3, title = "next" } do end]]
     assert.matches("0/5[^\n]*\n\rnext", screen)
+    assert.matches("0/5[^\n]*\nend of script", (on_terminal "for i in perilune.progress(5) do break end perilune.progress.finish() perilune.progress.finish()"))
+  end)
+
+  it("ends its line with the program, and before an error is told", function()
+    for text, behind in pairs {
+      ["for i in perilune.progress(5) do break end"] = "$",
+      ["for i in perilune.progress(5) do error 'broken' end"] = "perilune: [^\n]*broken",
+    } do
+      local terminal = Terminal.open(([[exec env -u COLUMNS TERM=xterm '%s' -e "perilune = require 'perilune' %s"]]):format(launcher, text))
+      terminal:close()
+      assert.matches("0/5[^\n]*left\n" .. behind, terminal:plain())
+    end
   end)
 
   it("refuses what cannot be gone through", function()

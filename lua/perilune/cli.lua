@@ -33,6 +33,8 @@ local function run(fn, args)
   local ok, result = xpcall(call, trace.handler(function() return call end))
   if ok then return result end
   io.stdout:flush()
+  local progress = package.loaded["perilune.progress"]
+  if progress then progress.finish() end -- a bar whose loop the error ended
   io.stderr:write("perilune: ", result.message, "\n")
   for _, frame in ipairs(result.frames) do io.stderr:write("  ", frame, "\n") end
   quit(1)

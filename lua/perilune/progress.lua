@@ -54,13 +54,18 @@ local function draw(bar, now)
   bar.drawn = now
 end
 
---- Ends the line of a bar whose loop was left early; the command does so before a prompt, the next bar before it begins.
+--- Ends the line of a bar whose loop was left early. The next bar does so before it begins, the REPL before it prints, the command before it tells
+--- an error, and the end of the Lua state.
 function progress.finish()
   if not open then return end
   open = nil
   io.stderr:write "\n"
   io.stderr:flush()
 end
+
+local at_end = newproxy(true)
+getmetatable(at_end).__gc = progress.finish
+progress.at_end = at_end -- collected with the state
 
 --- What to iterate over: iterator, state, control, total.
 local function iterator_of(what, state, control)
@@ -95,7 +100,7 @@ end
 
 --- For a `for` loop: what the loader, iterator (with its state and control), list (its values) or number (1 .. n) gives, with a bar:
 --- `for x, y in perilune.progress(loader) do`. A table { what, title =, total = } says more. A loop that is left early leaves its bar on the
---- terminal; the line is ended by the next bar or prompt.
+--- terminal; its line is ended by perilune.progress.finish(), the next bar, the prompt, or the end of the program.
 ---@param what any
 ---@param state? any
 ---@param control? any

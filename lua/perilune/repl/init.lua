@@ -70,8 +70,6 @@ local function compile(text)
 end
 
 function Repl:line(prompt)
-  local progress = package.loaded["perilune.progress"]
-  if progress then progress.finish() end
   if self.editor then return self.editor:read(prompt) end
   if self.interactive then
     io.stdout:write(prompt)
@@ -153,6 +151,8 @@ function Repl:run(fn, printed)
   local ok, results = xpcall(call, handler, fn)
   core.library.interrupt(false)
   local seconds = clock() - start
+  local progress = package.loaded["perilune.progress"]
+  if progress then progress.finish() end -- a bar whose loop was left early
   if not ok then
     self:report(results)
     return false
