@@ -105,7 +105,7 @@ end
 ---@param state? any
 ---@param control? any
 ---@return function, any, any
-local function run(what, state, control)
+local function run(_, what, state, control)
   local title, total
   if type(what) == "table" and getmetatable(what) == nil and (what.title ~= nil or what.total ~= nil) then what, title, total = read_options(what) end
   local f, s, first, count = iterator_of(what, state, control)
@@ -130,4 +130,4 @@ local function run(what, state, control)
   return function(_, c) return pass(f(s, c)) end, nil, first
 end
 
-return setmetatable(progress, { __call = function(_, ...) return run(...) end })
+return setmetatable(progress, { __call = run })

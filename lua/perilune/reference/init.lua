@@ -286,7 +286,11 @@ local function collect()
   for _, part in ipairs { "plot", "progress" } do
     local ok, value = pcall(require, "perilune." .. part)
     if ok and type(value) == "table" then functions(list, "Plots and progress", part .. ".", value, { "perilune." .. part }) end
-    if ok and type(value) == "function" then functions(list, "Plots and progress", "perilune.", { [part] = value }) end
+    local call = ok and getmetatable(value) and getmetatable(value).__call
+    if call then
+      local block = annotations.of_function(call)
+      list[#list + 1] = entry("perilune." .. part, "Plots and progress", call, block, block.args:gsub("^%(_, ", "("))
+    end
   end
   for _, name in ipairs { "parity", "gradcheck", "oracle", "redproof" } do functions(list, "Harnesses", name .. ".", require("perilune." .. name)) end
   functions(list, "Tools", "perilune.", { on_report = perilune.on_report, clock = perilune.clock })
