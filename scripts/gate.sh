@@ -101,7 +101,7 @@ reason=$("$perilune" -e '
   print("there is no such kind of engine")' "$engine" 2>&1) || fail 4 "$reason"
 [ "$reason" = available ] || fail 4 "the engine is not there: $reason"
 version=$("$perilune" --version) || fail 4 "$version"
-commit=$(git -C "$here" rev-parse --short HEAD 2>/dev/null || echo unknown)
+commit=$(git -C "$here" rev-parse --short HEAD 2>/dev/null || cat "$here/commit" 2>/dev/null || echo unknown)
 device=$(uname -m)
 driver=none
 if [ "$engine" = cuda ]; then
