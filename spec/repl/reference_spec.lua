@@ -17,7 +17,7 @@ end
 
 local function public_functions()
   local engine, tensor = require "perilune.engine", require "perilune.tensor"
-  return { ["perilune."] = perilune, ["eng:"] = engine.methods, ["x:"] = tensor.methods, ["nn."] = perilune.nn, ["nn.loss."] = perilune.nn.loss,
+  return { ["perilune."] = perilune, ["eng:"] = engine.methods, ["x:"] = tensor.methods, ["nn."] = perilune.nn, ["plot."] = perilune.plot, ["nn.loss."] = perilune.nn.loss,
     ["nn.init."] = perilune.nn.init, ["optim."] = perilune.optim, ["data."] = perilune.data, ["data.npy."] = perilune.data.npy,
     ["data.safetensors."] = perilune.data.safetensors, ["data.checkpoint."] = perilune.data.checkpoint, ["module:"] = require("perilune.nn.module").Module,
     ["parity."] = require "perilune.parity", ["gradcheck."] = require "perilune.gradcheck", ["oracle."] = require "perilune.oracle",

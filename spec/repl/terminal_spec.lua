@@ -204,6 +204,20 @@ describe("the REPL on a terminal", function()
     for line in enter "eng:arange(0, 60):view { 2, 30 }":gmatch "[^\n]+" do assert.is_true(#line <= 40, line) end
   end)
 
+  it("keeps to the width that the terminal gets", function()
+    open(nil, nil, 60)
+    for _, columns in ipairs { 40, 120, 50 } do
+      terminal:resize(columns)
+      local longest = 0
+      for line in enter "eng:ones { 1, 900 }":gmatch "[^\n]+" do
+        assert.is_true(#line <= columns, line)
+        if line:match "^1  1" then longest = math.max(longest, #line) end
+      end
+      assert.is_true(longest > columns - 4, longest)
+      enter "1" -- the editor has seen the size
+    end
+  end)
+
   it("reads plainly, and says so, where the line editor is missing", function()
     -- a module of this name is found first and knows no readline
     os.execute(("mkdir -p %s/lua/perilune/repl && echo 'return { open = function() return nil end }' >%s/lua/perilune/repl/editor.lua"):format(state, state))

@@ -21,6 +21,9 @@ local ok, util = pcall(ffi.load, "libutil.so.1")
 local has_forkpty = pcall(function() return ffi.C.forkpty end)
 local library = has_forkpty and ffi.C or ok and util
 
+require "perilune.terminal" -- declares ioctl
+local SET_WINDOW_SIZE = 0x5414 -- of Linux
+
 local Terminal = {}
 Terminal.__index = Terminal
 
@@ -41,6 +44,11 @@ function Terminal.open(command, columns)
 end
 
 function Terminal:type(text) ffi.C.write(self.fd, text, #text) end
+
+--- Gives the window another width, of which the program is told.
+function Terminal:resize(columns)
+  assert(ffi.C.ioctl(self.fd, SET_WINDOW_SIZE, ffi.new("struct pln_SpecWindow", 24, columns, 0, 0)) == 0)
+end
 
 --- Reads what comes within `milliseconds`; false at the end.
 function Terminal:pump(milliseconds)

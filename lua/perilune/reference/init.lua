@@ -398,10 +398,11 @@ end
 ---@return string
 function reference.search(word)
   local needle, lines = word:lower(), {}
+  local room = math.max(20, require("perilune.terminal").size() - 27)
   for _, e in ipairs(reference.entries()) do
     local text = (e.name .. " " .. e.doc .. " " .. (e.note or "")):lower()
     if word ~= "" and text:find(needle, 1, true) then
-      lines[#lines + 1] = ("%-26s %s"):format(e.name, #e.doc > 90 and e.doc:sub(1, 87) .. "..." or e.doc)
+      lines[#lines + 1] = ("%-26s %s"):format(e.name, #e.doc > room and e.doc:sub(1, room - 3) .. "..." or e.doc)
     end
   end
   return #lines > 0 and table.concat(lines, "\n") or ("nothing speaks of '%s'"):format(word)

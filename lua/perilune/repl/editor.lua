@@ -7,6 +7,7 @@
 
 local ffi = require "ffi"
 local core = require "perilune.core"
+local keyboard = require "perilune.repl.keyboard"
 
 ffi.cdef [[
 typedef char *pln_Generator(const char *text, int state);
@@ -29,21 +30,15 @@ int rl_catch_signals;
 int rl_completion_append_character;
 int rl_attempted_completion_over;
 int rl_persistent_signal_handlers;
+int rl_change_environment;
 int history_write_timestamps;
 char history_comment_char;
 pln_Completion *rl_attempted_completion_function;
 char *strdup(const char *text);
 void free(void *pointer);
-typedef struct { int fd; short events, revents; } pln_PollFd;
-typedef struct { unsigned long bits[16]; } pln_SignalSet;
-int ppoll(pln_PollFd *fds, unsigned long count, const void *timeout, const pln_SignalSet *mask);
-int sigemptyset(pln_SignalSet *set);
-int sigaddset(pln_SignalSet *set, int signal);
-int sigprocmask(int how, const pln_SignalSet *set, pln_SignalSet *before);
 ]]
 
 local HISTORY_LINES = 10000
-local POLLIN, SIGINT, SIG_BLOCK, SIG_SETMASK = 1, 2, 0, 2 -- of Linux
 
 local editor = {}
 editor.__index = editor
@@ -88,6 +83,7 @@ function editor.open(complete, history)
   rl.rl_readline_name = self.program
   rl.rl_catch_signals = 0 -- but those that say that the window has another size
   rl.rl_persistent_signal_handlers = 1
+  rl.rl_change_environment = 0 -- a COLUMNS of its own would hide the terminal's size from all that prints
   rl.history_write_timestamps, rl.history_comment_char = 1, ("#"):byte() -- so entries of several lines stay one
   self.breaks = ffi.new("char[?]", 64, " \t\n\"'`@$><=;|&{([,+-*/%^#~?.:)]}")
   rl.rl_basic_word_break_characters = self.breaks
@@ -100,10 +96,6 @@ function editor.open(complete, history)
     local file = io.open(history, "a") -- append_history wants one
     if file then file:close() else self.history = nil end
   end
-  self.poll = ffi.new("pln_PollFd[1]", { { fd = 0, events = POLLIN } })
-  self.interrupts, self.before = ffi.new("pln_SignalSet[1]"), ffi.new("pln_SignalSet[1]")
-  ffi.C.sigemptyset(self.interrupts)
-  ffi.C.sigaddset(self.interrupts, SIGINT)
   self.on_line = ffi.cast("pln_LineHandler *", function(line)
     self.done = true
     self.rl.rl_callback_handler_remove() -- here, so that the terminal is restored before the line runs
@@ -117,7 +109,7 @@ end
 
 function editor:wait()
   while not self.done do
-    if ffi.C.ppoll(self.poll, 1, nil, self.before) > 0 then
+    if keyboard.ready() then
       self.rl.rl_callback_read_char()
     elseif core.library.interrupt(false) then
       self.rl.rl_callback_handler_remove()
@@ -128,16 +120,15 @@ function editor:wait()
   return self.line
 end
 
---- The line; nil at the end of input; false where Ctrl-C dropped it. The signal is let through only while the keyboard is waited for, so that none
---- comes between looking and waiting.
+--- The line; nil at the end of input; false where Ctrl-C dropped it.
 ---@param prompt string
 ---@return string|false|nil
 function editor:read(prompt)
   self.done, self.line = false, nil
-  ffi.C.sigprocmask(SIG_BLOCK, self.interrupts, self.before)
+  keyboard.hold()
   self.rl.rl_callback_handler_install(prompt, self.on_line)
   local ok, line = pcall(self.wait, self)
-  ffi.C.sigprocmask(SIG_SETMASK, self.before, nil)
+  keyboard.release()
   if not ok then error(line, 0) end
   return line
 end

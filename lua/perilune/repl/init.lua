@@ -7,6 +7,7 @@ local caller = require "perilune.caller"
 local clock = require "perilune.clock"
 local engine = require "perilune.engine"
 local globals = require "perilune.repl.globals"
+local keyboard = require "perilune.repl.keyboard"
 local scan = require "perilune.repl.scan"
 local show = require "perilune.repl.show"
 local terminal = require "perilune.terminal"
@@ -52,13 +53,14 @@ local Packed = {}
 
 local function pack(...) return setmetatable({ n = select("#", ...), ... }, Packed) end
 
---- Compiles what was typed: an expression list to a function that returns it packed, else statements; true where results are to be printed. Or nil,
+--- Compiles what was typed: an expression list, also behind "return" or "=" as elsewhere, to a function that returns it packed, else statements; true where results are to be printed. Or nil,
 --- the message, and whether more lines may complete it. No tail call: errors of what the line calls find the line.
 local function compile(text)
   local state, _, last = scan(text)
   local hidden = last and text:sub(last, last) == ";"
   local expression = text
   if last and state ~= "string" then expression = text:sub(1, hidden and last - 1 or last) end -- no comment behind it
+  expression = expression:match "^%s*return%f[^%w_](.*)$" or expression:match "^%s*=([^=].*)$" or expression
   local ok, lacks = loadstring("return " .. expression)
   if ok then
     local fn = loadstring("local pack = ... return (pack(" .. expression .. "))", "=prompt")
@@ -69,18 +71,25 @@ local function compile(text)
   return nil, message, unfinished(message) or (lacks ~= nil and unfinished(lacks))
 end
 
+--- A line from a terminal without an editor; false where Ctrl-C dropped it.
+local function plain_line(prompt)
+  local line
+  io.stdout:write(prompt)
+  io.stdout:flush()
+  keyboard.hold()
+  repeat
+    local ready = keyboard.ready()
+    if ready then line = io.stdin:read "*l" elseif core.library.interrupt(false) then line = false end
+  until ready or line == false
+  keyboard.release()
+  if line == false then io.stdout:write "\n" end
+  return line
+end
+
 function Repl:line(prompt)
   if self.editor then return self.editor:read(prompt) end
-  if self.interactive then
-    io.stdout:write(prompt)
-    io.stdout:flush()
-  end
-  while true do
-    local line = io.stdin:read "*l"
-    if line or not core.library.interrupt(false) then return line end
-    io.stdout:write "\n"
-    return false
-  end
+  if self.interactive then return plain_line(prompt) end
+  return io.stdin:read "*l"
 end
 
 --- The next complete piece: text; nil at the end of input; false where Ctrl-C dropped it.
