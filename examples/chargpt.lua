@@ -116,7 +116,7 @@ function gpt.write(run, prompt, length)
   local caches, ids = {}, vocabulary:encode(prompt)
   for i, block in ipairs(run.model.blocks) do caches[i] = block.attention:cache(1, cfg.context) end
   eng:no_grad(function()
-    for _ = 1, length do
+    for _ in perilune.progress { length, title = "writing" } do
       local fresh = caches[1].length == 0 or caches[1].length == cfg.context
       if fresh then
         for _, cache in ipairs(caches) do cache.length = 0 end

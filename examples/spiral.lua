@@ -3,7 +3,7 @@
 --
 --   perilune examples/spiral.lua [STEPS] [SEED]
 --
--- The whole step is captured once and replayed: no Lua runs between its ops.
+-- The whole step is captured once and replayed, many steps at a time: no Lua runs between their ops.
 
 local perilune = require "perilune"
 local nn, optim = perilune.nn, perilune.optim
@@ -26,7 +26,7 @@ function spiral.model(eng)
   return nn.Sequential { nn.Linear(eng, 2, 32), nn.Tanh(), nn.Linear(eng, 32, 32), nn.Tanh(), nn.Linear(eng, 32, 2) }
 end
 
---- Trains for some steps; returns the model, the share of points that it gets right, and the last loss.
+--- Trains for some steps; returns the model, the share of points that it gets right, and the losses after each of about forty parts.
 function spiral.train(eng, steps, seed)
   eng:rng { seed, 0 }
   local points, classes = spiral.points(200)
@@ -42,11 +42,14 @@ function spiral.train(eng, steps, seed)
     schedule:step()
     return loss
   end)
-  step:replay(steps)
-  local last = loss:item()
+  local losses, part = {}, math.ceil(steps / 40)
+  for i in perilune.progress { math.ceil(steps / part), title = "training" } do
+    step:replay(math.min(part, steps - (i - 1) * part))
+    losses[i] = loss:item()
+  end
   step:release()
   local right = eng:no_grad(function() return model(x):argmax(2):eq(y):to("f32"):mean():item() end)
-  return model, right, last
+  return model, right, losses
 end
 
 --- The model's view of the square -1.1 .. 1.1 as text: dots and shades for the two classes, o and x for the points.
@@ -76,9 +79,11 @@ function spiral.main(args)
   end
   local eng = perilune.engine()
   local started = perilune.clock()
-  local model, right, loss = spiral.train(eng, steps, seed)
+  local model, right, losses = spiral.train(eng, steps, seed)
+  local seconds = perilune.clock() - started
   print(spiral.draw(eng, model, 64, 30))
-  print(("%d steps in %.1f s, loss %.5f, %.1f %% of the points right"):format(steps, perilune.clock() - started, loss, 100 * right))
+  print(perilune.plot.line(losses, { title = "loss", xlabel = "part", log = "y", height = 12 }))
+  print(("%d steps in %.1f s, loss %.5f, %.1f %% of the points right"):format(steps, seconds, losses[#losses], 100 * right))
   return 0
 end
 

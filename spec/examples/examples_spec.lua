@@ -186,10 +186,11 @@ describe("examples", function()
     local want
     for _, kind in ipairs { "cpu", "stress" } do
       local eng = engines.open(kind)
-      local model, right, loss = spiral.train(eng, 800, 1)
+      local model, right, losses = spiral.train(eng, 800, 1)
       assert.is_true(right > 0.97, right)
-      want = want or loss
-      assert.equal(want, loss)
+      want = want or losses
+      assert.same(want, losses)
+      assert.equal(40, #losses)
       local picture = spiral.draw(eng, model, 40, 20)
       local lines = select(2, picture:gsub("[^\n]+", ""))
       assert.equal(20, lines)
@@ -198,6 +199,7 @@ describe("examples", function()
     end
     local output, status = run "examples/spiral.lua 50"
     assert.equal(0, status, output)
+    assert.matches("   loss\n", output, 1, true)
     assert.matches("50 steps in %d+%.%d s, loss %d%.%d+, %d+%.%d %% of the points right", output)
     assert.equal(2, select(2, run "examples/spiral.lua x"))
     assert.equal(2, select(2, run "examples/spiral.lua 0"))

@@ -99,6 +99,26 @@ describe("a plot in characters", function()
     assert.is_true(math.abs((at[0] - at[1]) - (at[2] - at[3])) <= 1)
   end)
 
+  it("has ticks at round values, whatever is shown, that tell themselves apart", function()
+    local cases = {
+      { { 0.135, 0.669 }, { "0.2", "0.5" }, "y" }, { { 0.11, 9.9 }, { "0.2", "0.5", "1", "2", "5" }, "y" }, { { 1e-300, 1e300 }, nil, "y" },
+      { { 5, 6 }, { "5.0", "5.5", "6.0" }, "y" }, { { 1234567, 1234570 }, { "1234567", "1234568", "1234569", "1234570" } },
+      { { 1.000001, 1.000002 }, { "1.000001", "1.0000015", "1.000002" } }, { { 1e6, 5e6 }, { "1e6", "2e6", "3e6", "4e6", "5e6" } },
+      { { -1.7e308, 1.7e308 } }, { { 1e16, 1e16 + 2 } }, { { 5e-324, 1e-323 } }, { { 5e-324, 5e-324 }, nil, "y" }, { { 1.7e308, 1.7e308 } }, { { -3, -3 } },
+    }
+    for i, case in ipairs(cases) do
+      local _, ay = plot.line(case[1], { title = "t", log = case[3] }):axes(4, 4)
+      local texts = {}
+      for k, tick in ipairs(ay.ticks) do
+        assert.is_true(tick.at >= -1e-9 and tick.at <= 1 + 1e-9, i)
+        assert.is_true(k == 1 or texts[k - 1] ~= tick.text, i)
+        texts[k] = tick.text
+      end
+      if case[2] then assert.same(case[2], texts) else assert.is_true(#texts >= 1, i) end
+      for _, v in ipairs(case[1]) do assert.is_true(ay.at(v) >= 0 and ay.at(v) <= 1, i) end
+    end
+  end)
+
   it("tells series apart with and without colours, and names them", function()
     local figure = plot.line({ { y = { 1, 2, 3 }, name = "up" }, { y = { 3, 2, 1 }, name = "down" } })
     local plain, colored = drawn(figure), figure:text { color = true }

@@ -1,8 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- axes: from values to the unit square and back. Ticks are at round values (Heckbert, "Nice numbers for graph labels", Graphics Gems, 1990);
--- a logarithmic axis has them at powers of ten.
+-- a logarithmic axis has them at powers of ten, a short one at 1, 2 and 5 times those, or as other axes do.
 
 local axes = {}
+
+local LARGEST = 1.7976931348623157e308
 
 local function log10(v) return math.log(v) / math.log(10) end
 
@@ -13,51 +15,65 @@ local function nice(v)
   return (f < 1.5 and 1 or f < 3 and 2 or f < 7 and 5 or 10) * power
 end
 
---- A tick's text: as few decimals as tell it from its neighbours, scientific where that is long.
+--- A tick's text: as few digits as tell it from its neighbours, scientific where that is long.
 local function label(v, step)
   if math.abs(v) < step * 1e-9 then return "0" end
   if math.abs(v) >= 1e6 or step < 1e-5 then
-    return (("%.6g"):format(v):gsub("e%+?(-?)0*(%d)", "e%1%2"))
+    local digits = math.max(1, math.floor(log10(math.abs(v)) + 1e-9) - math.floor(log10(step) + 1e-9) + 1)
+    return (("%%.%dg"):format(digits):format(v):gsub("e%+?(-?)0*(%d)", "e%1%2"))
   end
   local decimals = math.max(0, -math.floor(log10(step) + 1e-9))
   return (("%%.%df"):format(decimals)):format(v)
 end
 
+--- Ticks at multiples of a round step.
+local function even_ticks(a, lo, hi, wanted)
+  local step = nice(hi / math.max(1, wanted - 1) - lo / math.max(1, wanted - 1)) -- hi - lo may be infinite
+  local ticks = {}
+  for i = math.ceil(lo / step - 1e-9), math.floor(hi / step + 1e-9) do ticks[#ticks + 1] = { at = a.at(i * step), text = label(i * step, step) } end
+  return ticks
+end
+
+--- Ticks of a logarithmic axis from 10^from to 10^to.
+local function log_ticks(a, from, to, wanted)
+  local first, last, ticks = math.ceil(from - 1e-9), math.floor(to + 1e-9), {}
+  if last > first then
+    for p = first, last, math.ceil((last - first + 1) / wanted) do ticks[#ticks + 1] = { at = a.at(10 ^ p), text = ("1e%d"):format(p) } end
+    return ticks
+  end
+  for p = math.floor(from), math.ceil(to) do
+    for _, f in ipairs { 1, 2, 5 } do
+      local v = f * 10 ^ p
+      if v >= a.lo * (1 - 1e-9) and v <= a.hi * (1 + 1e-9) then ticks[#ticks + 1] = { at = a.at(v), text = label(v, v) } end
+    end
+  end
+  return #ticks >= 2 and ticks or even_ticks(a, a.lo, a.hi, wanted)
+end
+
 --- One axis: shows(v), at(v) in 0 .. 1, ticks as { { at =, text = }, ... }.
 local function axis(lo, hi, log, fixed, wanted)
   if lo > hi then lo, hi = log and 1 or 0, log and 10 or 1 end
-  if lo == hi and log then
-    lo, hi = lo / 2, hi * 2
-  elseif lo == hi then
-    local by = lo == 0 and 0.5 or math.abs(lo) * 0.1
-    lo, hi = lo - by, hi + by
-  elseif not fixed and not log then
-    local by = (hi - lo) * 0.03
-    lo, hi = lo - by, hi + by
+  local large = math.max(math.abs(lo), math.abs(hi))
+  if log then
+    if hi < 1e-300 then hi = 1e-300 elseif lo == hi then lo, hi = lo / 2, math.min(LARGEST, hi * 2) end
+  elseif hi - lo <= large * 1e-12 or hi - lo < 1e-300 then -- nothing that ticks could tell apart
+    local by = large < 1e-299 and 0.5 or large * 0.1
+    lo, hi = math.max(-LARGEST, lo - by), math.min(LARGEST, hi + by)
+  elseif not fixed then
+    local by = hi * 0.03 - lo * 0.03
+    lo, hi = math.max(-LARGEST, lo - by), math.min(LARGEST, hi + by)
   end
   local a = { lo = lo, hi = hi, ticks = {} }
   if log then
     local from, over = log10(lo), log10(hi) - log10(lo)
     function a.shows(v) return v > 0 and v < math.huge end
     function a.at(v) return (log10(v) - from) / over end
-    local first, last = math.ceil(from - 1e-9), math.floor(from + over + 1e-9)
-    local every = math.max(1, math.ceil((last - first + 1) / wanted))
-    for p = first, last, every do a.ticks[#a.ticks + 1] = { at = a.at(10 ^ p), text = ("1e%d"):format(p) } end
-    if #a.ticks < 2 then -- less than a decade
-      a.ticks = {}
-      for i = 0, 2 do
-        local v = 10 ^ (from + over * i / 2)
-        a.ticks[i + 1] = { at = i / 2, text = ("%.3g"):format(v) }
-      end
-    end
+    a.ticks = log_ticks(a, from, from + over, wanted)
     return a
   end
   function a.shows(v) return v - v == 0 end
-  function a.at(v) return (v - lo) / (hi - lo) end
-  local step = nice((hi - lo) / math.max(1, wanted - 1))
-  for i = math.ceil(lo / step - 1e-9), math.floor(hi / step + 1e-9) do
-    a.ticks[#a.ticks + 1] = { at = a.at(i * step), text = label(i * step, step) }
-  end
+  function a.at(v) return (v / 2 - lo / 2) / (hi / 2 - lo / 2) end -- halves, whose difference is finite
+  a.ticks = even_ticks(a, lo, hi, wanted)
   return a
 end
 
