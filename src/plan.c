@@ -150,6 +150,15 @@ static bool make_key(pln_Plans *all, const pln_OpDef *op, const pln_Args *a, pln
   return true;
 }
 
+static bool is_of(const pln_Plan *plan, const pln_PlanKey *key) {
+  if (!plan || plan->nwords != key->words) return false;
+  for (uint32_t i = 0; i < PLN_PLAN_SHORT; i++)
+    if (plan->word[i] != key->word[i]) return false;
+  for (uint32_t i = PLN_PLAN_SHORT; i < key->words; i++)
+    if (plan->rest[i - PLN_PLAN_SHORT] != key->word[i]) return false;
+  return true;
+}
+
 const pln_Plan *pln_plan_find(pln_Engine *e, const pln_OpDef *op, const pln_Args *a, pln_PlanKey *key) {
   key->words = 0;
   if (PLN_UNLIKELY(op->flags & (PLN_OP_RANDOM | PLN_OP_COMPOSITE | PLN_OP_CREATE)) || PLN_UNLIKELY(a->list != NULL) ||
@@ -159,13 +168,10 @@ const pln_Plan *pln_plan_find(pln_Engine *e, const pln_OpDef *op, const pln_Args
     key->words = 0;
     return NULL;
   }
-  const pln_Plan *plan = pln_plan_slot(e->plans, key->hash)->plan;
-  if (!plan || plan->nwords != key->words) return NULL;
-  for (uint32_t i = 0; i < PLN_PLAN_SHORT; i++)
-    if (plan->word[i] != key->word[i]) return NULL;
-  for (uint32_t i = PLN_PLAN_SHORT; i < key->words; i++)
-    if (plan->rest[i - PLN_PLAN_SHORT] != key->word[i]) return NULL;
-  return plan;
+  const pln_PlanSlot *slot = pln_plan_slot(e->plans, key->hash);
+  if (is_of(slot->plan, key)) return slot->plan;
+  slot = pln_plan_beside(e->plans, slot);
+  return is_of(slot->plan, key) ? slot->plan : NULL;
 }
 
 #define UNKNOWN UINT16_MAX
@@ -235,7 +241,8 @@ pln_Status pln_plan_keep(pln_Prep *p, pln_PlanKey *key, bool whole) {
     return e->plans ? PLN_OK : pln_fail(PLN_ENOMEM, "out of memory for the plans of an engine");
   }
   if (!key->words || e->plans->plans == UINT32_MAX) return PLN_OK;
-  pln_PlanSlot *slot = pln_plan_slot(e->plans, key->hash);
+  pln_PlanSlot *slot = pln_plan_slot(e->plans, key->hash), *beside = pln_plan_beside(e->plans, slot);
+  if (slot->missed != key->hash && (beside->missed == key->hash || (slot->missed && !beside->missed))) slot = beside;
   if (slot->missed != key->hash) {
     slot->missed = key->hash;
     return PLN_OK;

@@ -66,7 +66,9 @@ typedef struct pln_Plans {
   pln_Layout layout[PLN_LAYOUTS];
 } pln_Plans;
 
+/* The first of the two places that a plan may have; the other is the one beside it, so that two calls that meet here do not evict each other. */
 static inline pln_PlanSlot *pln_plan_slot(pln_Plans *all, uint64_t hash) { return &all->slot[hash >> 20 & (PLN_PLANS - 1)]; }
+static inline pln_PlanSlot *pln_plan_beside(pln_Plans *all, const pln_PlanSlot *slot) { return &all->slot[(slot - all->slot) ^ 1]; }
 
 /* Two tensors of one storage that are the same view; layouts are known. */
 static inline bool pln_plan_same(const pln_Tensor *a, const pln_Tensor *b) { return a->data == b->data && a->layout == b->layout; }
@@ -151,11 +153,14 @@ __attribute__((always_inline)) static inline const pln_Plan *pln_plan_find_brief
                                                                                  const pln_Args *a) {
   uint64_t word[PLN_PLAN_SHORT], hash;
   if (PLN_UNLIKELY(!pln_plan_short_key_of(op, nin, nopt, a, word, &hash))) return NULL;
-  const pln_Plan *plan = pln_plan_slot(all, hash)->plan;
-  if (PLN_UNLIKELY(!plan) || PLN_UNLIKELY(plan->word[0] != word[0]) || PLN_UNLIKELY(plan->word[1] != word[1]) ||
-      PLN_UNLIKELY(plan->word[2] != word[2]) || PLN_UNLIKELY(plan->nwords != PLN_PLAN_SHORT))
-    return NULL;
-  return plan;
+  const pln_PlanSlot *slot = pln_plan_slot(all, hash);
+  for (int way = 0; way < 2; way++, slot = pln_plan_beside(all, slot)) {
+    const pln_Plan *plan = slot->plan;
+    if (PLN_LIKELY(plan != NULL) && PLN_LIKELY(plan->word[0] == word[0]) && PLN_LIKELY(plan->word[1] == word[1]) &&
+        PLN_LIKELY(plan->word[2] == word[2]) && PLN_LIKELY(plan->nwords == PLN_PLAN_SHORT))
+      return plan;
+  }
+  return NULL;
 }
 
 /* The plan of a call, NULL if there is none. */
