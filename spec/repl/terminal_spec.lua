@@ -232,6 +232,27 @@ describe("the REPL on a terminal", function()
     assert.matches("\n3\n", enter "1 + 2")
   end)
 
+  it("says how long a program ran and what ended it, and outlives a Ctrl-C that was for the program", function()
+    open()
+    assert.matches("\nhello\n +%[[%d.]+ ms%]\n> $", enter "$ echo hello")
+    assert.matches("\nsignal 9\n +%[", enter "$ kill -9 $$")
+    terminal:type "$ echo began; exec sleep 20\n"
+    terminal:expect "\nbegan"
+    terminal:pump(200)
+    terminal:type "\3"
+    assert.matches("signal 2\n", terminal:expect "\n> ")
+    assert.matches("\n2\n", enter "1 + 1")
+  end)
+
+  it("writes no colour to a file of errors", function()
+    open("2>" .. state .. "/errors")
+    enter "error 'broken'"
+    local file = io.open(state .. "/errors")
+    assert.equal("broken\n", (file:read "*a"))
+    file:close()
+    assert.is_truthy((enter "5") and terminal.screen:find("\27[36m5", 1, true))
+  end)
+
   it("ends the line of a bar whose loop was left early before it prints", function()
     open()
     assert.matches("\n  0 %% |[^\n]*left\n +%[[^\n]*\n> $", enter "for i in perilune.progress(9) do break end")

@@ -111,12 +111,13 @@ end
 -- Running ------------------------------------------------------------------------------------------
 
 function Repl:report(err)
+  local function paint(code, text) return terminal.colors(2) and self:paint(code, text) or text end
   io.stdout:flush()
   local place = err.message:match "^[^\n:]+:%d+: "
   if place and caller.is_own(place) then err.message = err.message:sub(#place + 1) end
   local message = #err.frames == 0 and self.single and err.message:gsub("^prompt:1: ", "") or err.message
-  io.stderr:write(self:paint("31", message), "\n")
-  for _, frame in ipairs(err.frames) do io.stderr:write("  ", self:paint("2", frame), "\n") end
+  io.stderr:write(paint("31", message), "\n")
+  for _, frame in ipairs(err.frames) do io.stderr:write("  ", paint("2", frame), "\n") end
 end
 
 --- Results of the last command that had any: _ and _1, _2, ...
@@ -182,8 +183,14 @@ end
 
 function Repl:shell(command)
   io.stdout:flush()
-  local status = os.execute(command)
-  if status ~= 0 then self:say(("status %d"):format(status >= 256 and math.floor(status / 256) or status)) end
+  local start = clock()
+  local status = os.execute(command) -- as wait has it
+  self.seconds = self.seconds + clock() - start
+  if status % 128 ~= 0 then
+    self:say(("signal %d"):format(status % 128))
+  elseif status ~= 0 then
+    self:say(("status %d"):format(status / 256))
+  end
   return status == 0
 end
 
