@@ -29,7 +29,7 @@ return function(name, ...)
     for candidate in pairs(names) do
       if type(candidate) == "string" and candidate:sub(1, 2) ~= "__" then
         local d = distance(name, candidate)
-        if d <= limit and (not best or d < best_distance or (d == best_distance and candidate < best)) then
+        if d <= limit and d < #name and (not best or d < best_distance or (d == best_distance and candidate < best)) then
           best, best_distance = candidate, d
         end
       end

@@ -375,7 +375,22 @@ _, _1, _2   values of the last line that had any    ;         at its end prints 
 Tab completes, Ctrl-C stops a loop or a long op, Ctrl-D ends.
 eng is an engine, perilune the library:  x = eng:rand { 2, 3 };  x:matmul(x:t())]]
 
---- What `? name` prints. Names of the user's own functions are looked up where they are written.
+--- Entries that a test passes, one a line that ends at the terminal's edge.
+local function listed(test)
+  local lines, room = {}, math.max(20, require("perilune.terminal").size() - 27)
+  for _, e in ipairs(reference.entries()) do
+    if test(e) then lines[#lines + 1] = ("%-26s %s"):format(e.name, #e.doc > room and e.doc:sub(1, room - 3) .. "..." or e.doc) end
+  end
+  return #lines > 0 and table.concat(lines, "\n") or nil
+end
+
+--- What is in a part of the library or an object: "nn", "perilune.nn", "eng"; nil where it is neither.
+local function members(name)
+  local prefix = name:match "^perilune%.(.+)$" or name
+  return listed(function(e) return e.name:sub(1, #prefix) == prefix and e.name:match("^[.:]", #prefix + 1) end)
+end
+
+--- What `? name` prints: what is known of it, or what it holds. Names of the user's own functions are looked up where they are written.
 ---@param name string
 ---@param globals? table
 ---@return string
@@ -388,6 +403,8 @@ function reference.help(name, globals)
   local value = globals and rawget(globals, name)
   local block = type(value) == "function" and annotations.of_function(value)
   if block then return reference.text(entry(name, "", value, block), width) end
+  local inside = members(name)
+  if inside then return inside end
   local names = {}
   for _, e in ipairs(reference.entries()) do names[last_name(e.name)] = true end
   return ("nothing is known of '%s'%s; ?? %s searches"):format(name, suggest(last_name(name) or name, names), name)
@@ -397,15 +414,9 @@ end
 ---@param word string
 ---@return string
 function reference.search(word)
-  local needle, lines = word:lower(), {}
-  local room = math.max(20, require("perilune.terminal").size() - 27)
-  for _, e in ipairs(reference.entries()) do
-    local text = (e.name .. " " .. e.doc .. " " .. (e.note or "")):lower()
-    if word ~= "" and text:find(needle, 1, true) then
-      lines[#lines + 1] = ("%-26s %s"):format(e.name, #e.doc > room and e.doc:sub(1, room - 3) .. "..." or e.doc)
-    end
-  end
-  return #lines > 0 and table.concat(lines, "\n") or ("nothing speaks of '%s'"):format(word)
+  local needle = word:lower()
+  local found = word ~= "" and listed(function(e) return (e.name .. " " .. e.doc .. " " .. (e.note or "")):lower():find(needle, 1, true) end)
+  return found or ("nothing speaks of '%s'"):format(word)
 end
 
 return reference
