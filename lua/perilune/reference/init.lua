@@ -369,11 +369,11 @@ function reference.text(e, width)
 end
 
 local GENERAL = [[
-? NAME      what a function, op or method does      ?? WORD   where the reference speaks of it
-$ COMMAND   runs a program                          who()     the globals that you made
-_, _1, _2   values of the last line that had any    ;         at its end prints none of them
+? NAME     what a function, op, method or part does ?? WORD what speaks of it
+$ COMMAND  runs a program                           who()   your globals
+_, _1, _2  values of the last line that had any     ;       hides values
 Tab completes, Ctrl-C stops a loop or a long op, Ctrl-D ends.
-eng is an engine, perilune the library:  x = eng:rand { 2, 3 };  x:matmul(x:t())]]
+eng is an engine, perilune the library: x = eng:rand { 2, 3 }; x:matmul(x:t())]]
 
 --- Entries that a test passes, one a line that ends at the terminal's edge.
 local function listed(test)
