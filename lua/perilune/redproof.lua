@@ -68,7 +68,7 @@ end
 --- What a message says about op, schedule and place; nil unless it says all three, and what faults.lua expects. An op written in Lua has its
 --- place in the catalogue's own file, a composite in composites.lua; an op of the table has none but the table.
 local function attribution(entry, report, message)
-  if not message:find(entry.expect, 1, true) then return nil end
+  if not message:find(entry.expect, 1, true) and not (entry.otherwise and message:find(entry.otherwise, 1, true)) then return nil end
   local op
   for _, name in ipairs(report.names) do
     for _, sample in ipairs(report.ops[name].samples) do
