@@ -212,6 +212,38 @@ describe("a plot as a file", function()
     assert.equal(200, word(21))
   end)
 
+  it("of a long line has what can be seen of it, gaps and spikes too", function()
+    local axes = require "perilune.plot.axes"
+    local y = {}
+    for i = 1, 100000 do y[i] = math.sin(i / 5000) end
+    y[30000], y[70000], y[70001] = 9, 0 / 0, 0 / 0
+    local long = plot.line(y)
+    local ax, ay = long:axes(4, 4)
+    local thin = axes.thinned(long.items[1], ax, ay, 100)
+    assert.is_true(#thin.x < 420, #thin.x)
+    local highest, gaps = -math.huge, 0
+    for i, v in ipairs(thin.y) do
+      assert.is_true(i == 1 or thin.x[i] > thin.x[i - 1])
+      assert.is_true(v ~= v or v == y[thin.x[i]])
+      if v ~= v then gaps = gaps + 1 else highest = math.max(highest, v) end
+    end
+    assert.equal(9, highest)
+    assert.equal(2, gaps)
+    assert.equal(1, thin.x[1])
+    assert.equal(100000, thin.x[#thin.x])
+    assert.is_true(#save(long, ".svg") < 100000)
+    local back = { x = { 3, 2, 1 }, y = { 1, 2, 3 } } -- x does not grow
+    assert.equal(back, axes.thinned(back, ax, ay, 0.1))
+    -- drawn in characters both are the same
+    local whole = drawn(long, { width = 60 })
+    local original = axes.thinned
+    axes.thinned = function(item) return item end
+    local ok, unthinned = pcall(drawn, long, { width = 60 })
+    axes.thinned = original
+    assert.is_true(ok)
+    assert.equal(unthinned, whole)
+  end)
+
   it("holds images and histograms as well", function()
     local eng = engines.open "cpu"
     local svg = save(plot.image { { 0, 1 }, { 1, 0 } }, ".svg")

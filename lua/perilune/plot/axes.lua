@@ -130,6 +130,43 @@ function axes.clip(x0, y0, x1, y1)
   end
 end
 
+--- A line that looks the same in so many columns: of the points of a column only the first, the lowest, the highest and the last (Jugel et al.,
+--- "M4", 2014). The item itself where it is short already, or where x does not grow.
+function axes.thinned(item, ax, ay, columns)
+  local xs, ys = item.x, item.y
+  if #xs <= 8 * columns then return item end
+  local out = { x = {}, y = {} }
+  local first, low, high, last, column
+  local function keep(i)
+    if i and i ~= out.newest then out.x[#out.x + 1], out.y[#out.y + 1], out.newest = xs[i], ys[i], i end
+  end
+  local function close()
+    keep(first)
+    keep(low and math.min(low, high))
+    keep(high and math.max(low, high))
+    keep(last)
+    first, low, high, last = nil, nil, nil, nil
+  end
+  for i = 1, #xs do
+    local x, y = xs[i], ys[i]
+    if i > 1 and x < xs[i - 1] then return item end
+    if ax.shows(x) and ay.shows(y) then
+      local at = math.floor(ax.at(x) * columns)
+      if not first or at ~= column then
+        close()
+        first, low, high, column = i, i, i, at
+      end
+      if y < ys[low] then low = i elseif y > ys[high] then high = i end
+      last = i
+    else
+      close()
+      keep(i)
+    end
+  end
+  close()
+  return out
+end
+
 --- Calls fn(x0, y0, x1, y1) for each visible segment of a line, in the unit square. What an axis cannot show interrupts the line; a value between two
 --- such is a segment without length.
 function axes.segments(item, ax, ay, fn)

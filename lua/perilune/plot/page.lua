@@ -29,7 +29,7 @@ local function draw_item(p, item, box, ax, ay, color)
   local function place(x, y) return box.x + x * box.w, box.y + (1 - y) * box.h end
   if item.kind == "line" then
     local run, last = nil, {}
-    axes.segments(item, ax, ay, function(x0, y0, x1, y1)
+    axes.segments(axes.thinned(item, ax, ay, 2 * box.w), ax, ay, function(x0, y0, x1, y1)
       if not run or x0 ~= last[1] or y0 ~= last[2] then
         if run then p.line(run, color, 1.8) end
         run = { { place(x0, y0) } }

@@ -136,7 +136,7 @@ local function draw_curves(figure, width, height, color)
       if letter then canvas.letter(x, y, owner, letter) else canvas.dot(x, y, owner) end
     end
     if item.kind == "line" then
-      axes.segments(item, ax, ay, function(x0, y0, x1, y1) walk(x0, y0, x1, y1, canvas.width, rows, put) end)
+      axes.segments(axes.thinned(item, ax, ay, 2 * canvas.width), ax, ay, function(x0, y0, x1, y1) walk(x0, y0, x1, y1, canvas.width, rows, put) end)
     elseif item.kind == "points" then
       axes.points(item, ax, ay, put)
     elseif item.kind == "bars" then
