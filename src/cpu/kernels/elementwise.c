@@ -5,13 +5,14 @@
 **   rows   results side by side in the last dim, operands side by side or one value there: nothing is copied
 **   tiles  an operand runs fastest in another dim than the last (a transpose): blocks of 16 x 64, so that each cache line is read once
 **   flat   anything else: blocks of 512 consecutive elements
-** What does not lie side by side is gathered into a buffer, or scattered from it.
+** What does not lie side by side is gathered into a buffer, or scattered from it. Big results pass the caches by (bypass.h).
 */
 #include "elementwise.h"
 
 #include "../small.h"
+#include "bypass.h"
 
-enum { FLAT = 512, TILE_ROWS = 16, TILE_COLUMNS = 64, TILE = TILE_ROWS * TILE_COLUMNS };
+enum { FLAT = 512, TILE_ROWS = 16, TILE_COLUMNS = 64, TILE = TILE_ROWS * TILE_COLUMNS, PIECE = 1024, AHEAD = 2048 };
 
 typedef struct Operand {
   char *data;
@@ -26,6 +27,7 @@ typedef struct Walk {
   const int64_t *size;
   Operand operand[PLK_MAX_OPERANDS];
   uint64_t number[PLK_MAX_OPERANDS]; /* a number operand as an element of its dtype */
+  int bypass;                        /* the result is big, and no operand: its lines are in no cache */
 } Walk;
 
 /* What the driver is told of an op. */
@@ -101,6 +103,26 @@ static char *address(const Operand *o, int ndim, const int64_t *x) {
 
 /* --- rows ------------------------------------------------------------------------------------------- */
 
+/* A run whose result is streamed out; the first piece ends where a line of the result does. */
+static void run_past_caches(const Walk *w, char *const *from, const int64_t *step, int64_t n, int64_t at) {
+  _Alignas(PLK_LINE) char buffer[PIECE];
+  char *ptr[PLK_MAX_OPERANDS], *out = from[0];
+  const int size = w->operand[0].size;
+  for (int k = 1; k < w->n; k++) ptr[k] = from[k];
+  ptr[0] = buffer;
+  int64_t piece = (PIECE - ((intptr_t)out & (PLK_LINE - 1))) / size;
+  for (int64_t done = 0; done < n; piece = PIECE / size) {
+    if (piece > n - done) piece = n - done;
+    for (int k = 1; k < w->n; k++)
+      if (step[k]) plk_ahead(ptr[k] + AHEAD, piece * w->operand[k].size);
+    w->vec(ptr, step, piece, w->c, at + done);
+    plk_bypass(out, buffer, piece * size);
+    out += piece * size;
+    done += piece;
+    for (int k = 1; k < w->n; k++) ptr[k] += piece * step[k] * w->operand[k].size;
+  }
+}
+
 static void rows(void *context, int64_t begin, int64_t end) {
   const Walk *w = context;
   int last = w->ndim - 1;
@@ -119,9 +141,12 @@ static void rows(void *context, int64_t begin, int64_t end) {
   for (;;) {
     int64_t n = w->size[last] - column;
     if (n > end - begin) n = end - begin;
-    w->vec(ptr, step, n, w->c, begin);
+    if (w->bypass)
+      run_past_caches(w, ptr, step, n, begin);
+    else
+      w->vec(ptr, step, n, w->c, begin);
     begin += n;
-    if (begin >= end) return;
+    if (begin >= end) break;
     column = 0;
     if (++x[last - 1] < w->size[last - 1]) {
       for (int k = 0; k < w->n; k++) ptr[k] = row[k] += next[k];
@@ -130,6 +155,7 @@ static void rows(void *context, int64_t begin, int64_t end) {
       for (int k = 0; k < w->n; k++) ptr[k] = row[k] = address(&w->operand[k], w->ndim, x);
     }
   }
+  if (w->bypass) plk_bypass_end();
 }
 
 /* --- flat ------------------------------------------------------------------------------------------- */
@@ -223,7 +249,7 @@ static void tile(const Tiles *t, const int64_t *x, int64_t nrows, int64_t ncolum
     const Operand *o = &w->operand[k];
     int64_t column = o->stride[last], row = o->stride[t->rows];
     char *place = address(o, w->ndim, x);
-    if (column == 1 || (column == 0 && k > 0 && w->broadcasts)) {
+    if ((column == 1 && !(k == 0 && w->bypass)) || (column == 0 && k > 0 && w->broadcasts)) {
       base[k] = place;
       row_bytes[k] = row * o->size;
       step[k] = column;
@@ -239,7 +265,10 @@ static void tile(const Tiles *t, const int64_t *x, int64_t nrows, int64_t ncolum
     w->vec(ptr, step, ncolumns, w->c, at + r * t->weight[t->rows]);
   }
   const Operand *o = &w->operand[0];
-  if (base[0] == (char *)buffer[0])
+  if (o->stride[last] == 1 && w->bypass)
+    for (int64_t r = 0; r < nrows; r++)
+      plk_bypass(address(o, w->ndim, x) + r * o->stride[t->rows] * o->size, base[0] + r * row_bytes[0], ncolumns * o->size);
+  else if (base[0] == (char *)buffer[0])
     move_tile(o, address(o, w->ndim, x), o->stride[t->rows], o->stride[last], base[0], nrows, ncolumns, 1);
 }
 
@@ -261,6 +290,7 @@ static void tiles(void *context, int64_t begin, int64_t end) {
     int64_t nrows = w->size[t->rows] - x[t->rows], ncolumns = w->size[last] - x[last];
     tile(t, x, nrows < TILE_ROWS ? nrows : TILE_ROWS, ncolumns < TILE_COLUMNS ? ncolumns : TILE_COLUMNS);
   }
+  if (w->bypass) plk_bypass_end();
 }
 
 /* The dim in which an operand that does not run along the last dim steps least; -1 if there is none worth tiles. */
@@ -332,7 +362,10 @@ pln_Status PLK(elementwise_walk)(const pln_Call *c, plk_Vec vec, int broadcasts)
     }
     int64_t step = o->stride[last];
     if (step != 1 && !(step == 0 && k > 0 && broadcasts)) in_rows = 0;
+    if (k > 0 && o->data == w.operand[0].data) w.bypass = 0;
+    if (k == 0) w.bypass = step == 1 && plk_bypasses(c->numel * o->size);
   }
+  if (c->ndim > 1 && c->size[last] * w.operand[0].size < 4 * PLK_LINE) w.bypass = 0;
   if (in_rows) return pln_parallel_for(c, c->numel, PLN_GRAIN, rows, &w);
   int dim = row_dim(&w);
   if (dim < 0) return pln_parallel_for(c, c->numel, PLN_GRAIN, flat, &w);
