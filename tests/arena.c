@@ -136,7 +136,7 @@ static void verify(Model *m) {
       char text[100];
       snprintf(text, sizeof text, "statistic %zu: %llu, expected %llu", i, ((unsigned long long *)&have)[i],
                ((unsigned long long *)w)[i]);
-      fault("tests/arena.c", __LINE__, text); /* without the folder of this build */
+      fault(__FILE__, __LINE__, text);
     }
   CHECK_TEXT(memcmp(m->base, m->shadow, m->capacity) == 0, "the arena's memory is not what it should be");
   check_blocks(m);

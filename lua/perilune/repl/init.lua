@@ -74,9 +74,9 @@ end
 --- A line from a terminal without an editor; false where Ctrl-C dropped it.
 local function plain_line(prompt)
   local line
+  keyboard.hold() -- before the prompt: whoever sees that may press Ctrl-C at once
   io.stdout:write(prompt)
   io.stdout:flush()
-  keyboard.hold()
   repeat
     local ready = keyboard.ready()
     if ready then line = io.stdin:read "*l" elseif core.library.interrupt(false) then line = false end
